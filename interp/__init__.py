@@ -1,0 +1,1 @@
+"""Instruments for any hooked transformer: patching, ablation, attribution, roles, circuits. They know no task."""

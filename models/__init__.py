@@ -1,0 +1,1 @@
+"""The four tasks, their toy models, constructed weights, training and checkpoints."""

@@ -1,0 +1,1 @@
+"""Endpoint selection: which end of an arc a selector names."""

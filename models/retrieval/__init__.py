@@ -1,0 +1,1 @@
+"""Generalised D-retrieval: a function of D minima over a sequence."""

@@ -1,0 +1,1 @@
+"""Path-finding in rooted trees with a chain of thought."""

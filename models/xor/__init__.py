@@ -1,0 +1,1 @@
+"""Sparse XOR: the product of two hidden bits."""
