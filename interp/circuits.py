@@ -73,9 +73,7 @@ class Circuit:
         touched = {node for edge in self.edges for node in (edge.source, edge.destination)}
         order = {"start": 0, "head": 1, "mlp": 2, "end": 3}
         last = max((node.layer for node in touched), default=0) + 1
-        return tuple(
-            sorted(touched, key=lambda n: (last if n.kind == "end" else n.layer, order[n.kind], n.head))
-        )
+        return tuple(sorted(touched, key=lambda n: (last if n.kind == "end" else n.layer, order[n.kind], n.head)))
 
     def to_graph(self) -> nx.MultiDiGraph:
         """The circuit as a networkx graph; edge data: port, position, weight (1.0 where unmeasured)."""

@@ -89,9 +89,7 @@ def require_hooks(model: HookedModel, names: Sequence[str]) -> None:
         if name in known:
             continue
         near = get_close_matches(name, known, n=6, cutoff=0.3) or known[:6]
-        raise KeyError(
-            f"the model has no hook '{name}'; it has {len(known)} hooks, the nearest: {', '.join(near)}"
-        )
+        raise KeyError(f"the model has no hook '{name}'; it has {len(known)} hooks, the nearest: {', '.join(near)}")
 
 
 _SWITCHES = {

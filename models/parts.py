@@ -34,9 +34,7 @@ class TiedUnembed(nn.Module):
     def W_U(self) -> Float[Tensor, "model vocabulary"]:
         return self._embed[0].W_E.T
 
-    def forward(
-        self, residual: Float[Tensor, "batch position model"]
-    ) -> Float[Tensor, "batch position vocabulary"]:
+    def forward(self, residual: Float[Tensor, "batch position model"]) -> Float[Tensor, "batch position vocabulary"]:
         return self.hook_out(self.hook_in(residual) @ self.W_U + self.b_U)
 
 

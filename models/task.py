@@ -42,9 +42,7 @@ class Examples:
     def to(self, device: torch.device | str) -> Examples:
         """The same examples on `device`."""
         factors = {name: values.to(device) for name, values in self.factors.items()}
-        return Examples(
-            self.inputs.to(device), self.targets.to(device), self.read.to(device), factors, self.levels
-        )
+        return Examples(self.inputs.to(device), self.targets.to(device), self.read.to(device), factors, self.levels)
 
 
 LogitMetric = Callable[[Float[Tensor, "example position vocabulary"]], Float[Tensor, " example"]]
