@@ -1,0 +1,156 @@
+"""The command line: arguments in, one command run, one answer out.
+
+Exit status: 0 done, 1 the work failed, 2 the request was wrong (one line on stderr). What a command needs is imported
+when it runs, so that help answers at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import json
+import os
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import tyro
+
+from analyses.options import esp, instruments
+
+
+def _named(options: Any, name: str) -> Any:
+    return Annotated[options, tyro.conf.subcommand(name=name, prefix_name=False)]
+
+
+@dataclass(frozen=True)
+class Study:
+    """Train, construct, analyse, and write the report of one system."""
+
+    task: _named(esp.StudyOptions, "esp")  # type: ignore[valid-type]
+
+
+@dataclass(frozen=True)
+class Build:
+    """Constructed weights into a checkpoint."""
+
+    task: _named(esp.BuildOptions, "esp")  # type: ignore[valid-type]
+
+
+@dataclass(frozen=True)
+class Train:
+    """Learned weights into checkpoints."""
+
+    task: _named(esp.TrainOptions, "esp")  # type: ignore[valid-type]
+
+
+COMMANDS: dict[str, type] = {
+    "study": Study,
+    "build": Build,
+    "train": Train,
+    "evaluate": instruments.Evaluate,
+    "ablate": instruments.Ablate,
+    "patch": instruments.Patch,
+    "score": instruments.Score,
+    "roles": instruments.Roles,
+    "circuit": instruments.Circuit,
+    "compare": instruments.Compare,
+    "certify": instruments.Certify,
+    "render": instruments.Render,
+    "info": instruments.Info,
+    "claims": instruments.Claims,
+    "bench": instruments.Bench,
+}
+
+_CONFIG = (tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes, tyro.conf.FlagCreatePairsOff)
+_REQUEST_ERRORS = (ValueError, KeyError, IndexError, OSError, ImportError)
+
+
+def parse(arguments: Sequence[str]) -> tuple[str, Any]:
+    """The command's name and its options. Raises ValueError with one sentence where the arguments are wrong."""
+    union = _named(next(iter(COMMANDS.values())), next(iter(COMMANDS)))
+    for name, options in list(COMMANDS.items())[1:]:
+        union = union | _named(options, name)
+    errors = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(errors):
+            options: Any = tyro.cli(union, args=list(arguments), prog="headlab", config=_CONFIG, description=__doc__)
+    except SystemExit as stop:
+        if stop.code in (0, None):
+            raise
+        raise ValueError(_one_line(errors.getvalue())) from None
+    command = next(name for name, kind in COMMANDS.items() if isinstance(options, kind))
+    return command, options if not hasattr(options, "task") else options.task
+
+
+def _one_line(panel: str) -> str:
+    """The sentences of a boxed error panel, without its frame, up to the first rule, and where to find help."""
+    rows = [re.sub(r"^[│|]\s?|\s*[│|]$", "", row).strip() for row in panel.splitlines()]
+    rows = [row for row in rows if row and not row.startswith("╭") and not row.startswith("╰")]
+    said: list[str] = []
+    known: list[str] = []
+    for row in rows:
+        if re.fullmatch(r"[─-]+", row):
+            said, known = (said, known) if known else (said, [""])
+        elif not known:
+            said.append(row)
+        elif row.startswith("Available subcommands:") or (known[-1] and not row.startswith(("Perhaps", "For full"))):
+            known.append(row)
+        else:
+            break
+    text = " ".join(said + [row for row in known if row])
+    return f"{text.rstrip('.')}. See headlab --help"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the return value is the exit status."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    debug = bool(os.environ.get("HEADLAB_DEBUG"))
+    try:
+        command, options = parse(arguments)
+    except ValueError as error:
+        print(f"headlab: {error}", file=sys.stderr)
+        return 2
+    module = importlib.import_module(f"analyses.commands.{command}")
+    try:
+        import torch
+
+        torch.set_num_threads(1)
+        result = module.run(options)
+    except _REQUEST_ERRORS as error:
+        if debug:
+            raise
+        print(f"headlab: {_sentence(error)}", file=sys.stderr)
+        return 2
+    except RuntimeError as error:
+        if debug:
+            raise
+        print(f"headlab: the work failed: {_sentence(error)}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("headlab: interrupted; what was finished is kept, nothing half-written is left", file=sys.stderr)
+        return 130
+    if options.common.json:
+        print(json.dumps(result, allow_nan=False))
+    else:
+        module.show(result)
+    return 0
+
+
+def _sentence(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+    return " ".join(text.split()) or type(error).__name__
+
+
+def run() -> None:
+    """The `headlab` program."""
+    sys.exit(main())
+
+
+if __name__ == "__main__":
+    run()

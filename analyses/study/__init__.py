@@ -1,0 +1,1 @@
+"""The main job of each system: train, construct, look inside, judge the claims, write the report."""
