@@ -18,7 +18,7 @@ class BuildOptions:
     variant: str = "two-head"
     """one-head-dag, one-head, two-head or two-head-narrow."""
     graph: str = "rich"
-    """A bundled graph (click, httpx, jinja2, rich), complete:8, tournament:8, cycle:5, random:10:0.3:SEED, or a file."""
+    """click, httpx, jinja2 or rich (bundled), complete:8, tournament:8, cycle:5, random:10:0.3:SEED, or a file."""
     tied: bool = False
     """The unembedding is the embedding's transpose."""
     sink: float = 8.0
@@ -37,7 +37,7 @@ class TrainOptions:
     out: Path
     """Folder to write: one checkpoint a seed, and runs.json with the best."""
     graph: str = "rich"
-    """A bundled graph (click, httpx, jinja2, rich), complete:8, tournament:8, cycle:5, random:10:0.3:SEED, or a file."""
+    """click, httpx, jinja2 or rich (bundled), complete:8, tournament:8, cycle:5, random:10:0.3:SEED, or a file."""
     heads: int = 2
     """Attention heads."""
     seeds: int = 8
@@ -60,7 +60,7 @@ class StudyOptions:
     out: Path = Path("out/esp")
     """Folder of the report."""
     graph: str = "rich"
-    """A bundled graph (click, httpx, jinja2, rich), complete:8, tournament:8, cycle:5, random:10:0.3:SEED, or a file."""
+    """click, httpx, jinja2 or rich (bundled), complete:8, tournament:8, cycle:5, random:10:0.3:SEED, or a file."""
     seeds: int = 16
     """Seeds of each training method (8 with --quick)."""
     quick: bool = False
