@@ -87,22 +87,19 @@ def parse(arguments: Sequence[str]) -> tuple[str, Any]:
 
 
 def _one_line(panel: str) -> str:
-    """The sentences of a boxed error panel, without its frame, up to the first rule, and where to find help."""
+    """The sentences of an error panel (boxed, or ruled where the output is not UTF-8), and where to find help."""
     rows = [re.sub(r"^[│|]\s?|\s*[│|]$", "", row).strip() for row in panel.splitlines()]
-    rows = [row for row in rows if row and not row.startswith("╭") and not row.startswith("╰")]
-    said: list[str] = []
-    known: list[str] = []
+    rows = [row for row in rows if row and not row.startswith(("╭", "╰"))]
+    sections: list[list[str]] = [[]]
     for row in rows:
         if re.fullmatch(r"[─-]+", row):
-            said, known = (said, known) if known else (said, [""])
-        elif not known:
-            said.append(row)
-        elif row.startswith("Available subcommands:") or (known[-1] and not row.startswith(("Perhaps", "For full"))):
-            known.append(row)
+            sections.append([])
         else:
-            break
-    text = " ".join(said + [row for row in known if row])
-    return f"{text.rstrip('.')}. See headlab --help"
+            sections[-1].append(row)
+    if "╭" not in panel:
+        sections = sections[1:] or sections  # the ruled form puts its title into a section of its own
+    told = [s for i, s in enumerate(sections) if i == 0 or (s and s[0].startswith("Available subcommands"))]
+    return f"{'; '.join(' '.join(section) for section in told).rstrip('.')}. See headlab --help"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,0 +1,80 @@
+"""The claims as data, and the rules that make a verdict of a number."""
+
+import json
+
+import pytest
+
+from analyses.claims import (
+    RULES,
+    Measurement,
+    choose,
+    count_verdicts,
+    judge_bound,
+    judge_figure,
+    judge_statement,
+    load_claims,
+)
+from analyses.commands.claims import measured_rows
+
+
+def test_every_claim_of_the_papers_and_of_our_own_is_there():
+    claims = load_claims()
+    by_system = {
+        system: sum(c.system == system and not c.beyond for c in claims.values())
+        for system in ("esp", "retrieval", "xor", "tree")
+    }
+    assert by_system == {"esp": 13, "retrieval": 10, "xor": 8, "tree": 8}
+    assert sum(claim.beyond for claim in claims.values()) == 12
+    assert all(claim.rule in RULES for claim in claims.values())
+    assert all(claim.figures for claim in claims.values() if claim.rule == "figure")
+
+
+def test_one_violation_refutes_a_bound_and_no_case_supports_nothing():
+    assert judge_bound(0, 10_000) == "holds"
+    assert judge_bound(1, 10_000) == "fails"
+    assert judge_bound(0, 0) == "not reached"
+
+
+@pytest.mark.parametrize(
+    ("measured", "paper", "higher", "tolerance", "verdict"),
+    [
+        (0.75, [0.6455, 0.724], True, 0.0, "exceeds"),
+        (0.70, [0.6455, 0.724], True, 0.0, "holds"),
+        (0.60, [0.6455, 0.724], True, 0.0, "not reached"),
+        (1.0, 1.0, True, 0.0, "holds"),
+        (5.0e-6, 5.23e-6, False, 1e-7, "exceeds"),
+        (6.0e-6, 5.23e-6, False, 1e-6, "holds"),
+        (1.3e-2, 1.58e-3, False, 1e-4, "not reached"),
+    ],
+)
+def test_a_figure_is_judged_in_its_own_direction(measured, paper, higher, tolerance, verdict):
+    assert judge_figure(measured, paper, higher_is_better=higher, tolerance=tolerance) == verdict
+
+
+def test_a_statement_outside_its_class_is_no_refutation():
+    assert judge_statement(True) == "holds"
+    assert judge_statement(False) == "not reached"
+    assert judge_statement(True, contradicted=True) == "fails"
+    assert judge_statement(False, contradicted=True, in_class=False) == "outside class"
+
+
+def test_an_unknown_claim_is_named_with_those_there_are():
+    with pytest.raises(KeyError, match="no claim 'E99': there are E1, E2"):
+        choose(["E99"])
+    assert [claim.id for claim in choose(["B1", "E3"])] == ["B1", "E3"]
+
+
+def test_verdicts_are_counted_in_their_order():
+    rows = [Measurement(str(i), verdict, "", {}, "") for i, verdict in enumerate(["fails", "holds", "holds"])]
+    assert count_verdicts(rows) == {"holds": 2, "fails": 1}
+
+
+def test_measured_rows_come_from_results_and_a_damaged_file_is_named(tmp_path):
+    assert measured_rows(tmp_path / "nowhere") == {}
+    (tmp_path / "esp").mkdir()
+    path = tmp_path / "esp" / "results.json"
+    path.write_text(json.dumps({"claims": [{"id": "E1", "verdict": "holds"}]}))
+    assert measured_rows(tmp_path)["E1"]["verdict"] == "holds"
+    path.write_text("{")
+    with pytest.raises(ValueError, match="is not a study's results"):
+        measured_rows(tmp_path)
