@@ -1,0 +1,214 @@
+"""A bundle: a folder of one JSON manifest and some safetensors files that is written whole or not at all.
+
+Tensor files are named after their content and the manifest names them. A new bundle is made beside its place and
+renamed into it; an existing one changes in the one moment in which its manifest is replaced. Whoever reads, also after
+a kill at any point, finds the old bundle or the new one. Nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load as load_safetensors
+from safetensors.torch import save as save_safetensors
+from torch import Tensor
+
+MANIFEST = "checkpoint.json"
+FORMAT = 1
+_TENSOR_FILE = re.compile(r".+-[0-9a-f]{16}\.safetensors")
+
+
+def write(
+    directory: str | Path, kind: str, data: Mapping[str, Any], tensors: Mapping[str, Mapping[str, Tensor]]
+) -> Path:
+    """Write the bundle and return its folder; an existing bundle there is replaced, a foreign folder is refused.
+
+    tensors: part name -> named tensors, one safetensors file each. After an error or Ctrl-C the folder is as it was
+    before. Raises ValueError where the folder cannot be written, holds something else, or `data` is not JSON.
+    """
+    directory = Path(directory)
+    _refuse_foreign(directory)
+    manifest = {"format": FORMAT, "kind": kind, **plain(data), "files": {}}
+    with _staging(directory) as staging:
+        for part, named in tensors.items():
+            content = save_safetensors({name: tensor.detach().cpu().contiguous() for name, tensor in named.items()})
+            digest = hashlib.sha256(content).hexdigest()
+            name = f"{part}-{digest[:16]}.safetensors"
+            manifest["files"][part] = {"file": name, "sha256": digest}
+            _write_file(staging / name, content)
+        _write_file(staging / MANIFEST, _to_json(manifest))
+        if not directory.exists():
+            os.rename(staging, directory)
+            return directory
+        try:
+            for entry in manifest["files"].values():
+                os.replace(staging / entry["file"], directory / entry["file"])
+            os.replace(staging / MANIFEST, directory / MANIFEST)
+        finally:
+            _sweep(directory)
+    return directory
+
+
+def read(directory: str | Path, kind: str, *, name: str = MANIFEST) -> dict[str, Any]:
+    """The manifest of the bundle in `directory`; `name` is its file's.
+
+    Raises FileNotFoundError where there is no such folder, ValueError where it is foreign, damaged, of another kind, or
+    of a format that this version does not read (both formats are named).
+    """
+    directory = Path(directory)
+    if not directory.exists():
+        raise FileNotFoundError(f"there is no folder '{directory}'")
+    path = directory / name
+    if not path.is_file():
+        raise ValueError(f"'{directory}' is no headlab {kind}: it has no {name}")
+    manifest = _read_json(path)
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("format"), int) or "kind" not in manifest:
+        raise ValueError(f"'{directory}' is no headlab {kind}: its {name} was written by something else")
+    found = manifest["format"]
+    if found != FORMAT:
+        age = "newer" if found > FORMAT else "older"
+        mend = "install a newer headlab" if found > FORMAT else "train or build it again"
+        raise ValueError(
+            f"'{directory}' has {kind} format {found}, {age} than the format {FORMAT} that this headlab reads: {mend}"
+        )
+    if manifest["kind"] != kind:
+        raise ValueError(f"'{directory}' holds a {manifest['kind']}, not a {kind}")
+    return manifest
+
+
+def read_tensors(directory: str | Path, manifest: Mapping[str, Any], part: str) -> dict[str, Tensor]:
+    """The named tensors of one part, on the CPU, checked against the manifest's checksum.
+
+    Raises KeyError where the bundle has no such part, FileNotFoundError where its file is gone, ValueError where it is
+    damaged.
+    """
+    directory = Path(directory)
+    files = manifest.get("files", {})
+    if part not in files:
+        raise KeyError(f"'{directory}' holds no {part}; it holds {', '.join(files) or 'no tensors'}")
+    name = Path(str(files[part]["file"])).name
+    path = directory / name
+    if not path.is_file():
+        raise FileNotFoundError(f"'{directory}' is damaged: its file {name} is missing")
+    content = path.read_bytes()
+    if hashlib.sha256(content).hexdigest() != files[part]["sha256"]:
+        raise ValueError(f"'{path}' is damaged: its content does not match the checksum in {MANIFEST}")
+    try:
+        return load_safetensors(content)
+    except SafetensorError as error:
+        raise ValueError(f"'{path}' is damaged: {error}") from error
+
+
+def write_json(path: str | Path, data: Mapping[str, Any]) -> Path:
+    """Write `data` as one JSON file, whole or not at all. Raises ValueError as `write` does."""
+    path = Path(path)
+    content = _to_json(plain(data))
+    with _parents(path):
+        partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+        try:
+            _write_file(partial, content)
+            os.replace(partial, path)
+        finally:
+            partial.unlink(missing_ok=True)
+    return path
+
+
+def require_writable(directory: str | Path) -> None:
+    """Raise ValueError now, before hours of work, where `write` could not write `directory`; leaves nothing behind."""
+    directory = Path(directory)
+    _refuse_foreign(directory)
+    with _staging(directory):
+        pass
+    if directory.exists():
+        with _staging(directory / MANIFEST):
+            pass
+
+
+def plain(value: Any, where: str = "") -> Any:
+    """`value` with numpy and torch scalars, tuples and paths turned into JSON's own types.
+
+    Raises ValueError naming the entry where a number is not finite or a value has no JSON form.
+    """
+    if isinstance(value, Mapping):
+        return {str(key): plain(item, f"{where}.{key}" if where else str(key)) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item, f"{where}[{index}]") for index, item in enumerate(value)]
+    if hasattr(value, "tolist"):
+        return plain(value.tolist(), where)
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"'{where}' is {value}, which a checkpoint cannot hold: leave it out or store None")
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise ValueError(f"'{where}' is a {type(value).__name__}, which JSON cannot hold")
+
+
+def _refuse_foreign(directory: Path) -> None:
+    if directory.is_file():
+        raise ValueError(f"cannot write to '{directory}': it is a file, choose a folder")
+    if directory.is_dir() and not (directory / MANIFEST).exists() and any(directory.iterdir()):
+        raise ValueError(f"'{directory}' holds other files and is no headlab checkpoint: choose another folder")
+
+
+@contextmanager
+def _staging(directory: Path) -> Iterator[Path]:
+    with _parents(directory):
+        staging = directory.with_name(f".{directory.name}.{secrets.token_hex(4)}.partial")
+        try:
+            staging.mkdir()
+            yield staging
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+
+
+@contextmanager
+def _parents(path: Path) -> Iterator[None]:
+    """The folders above `path`, made where missing, and taken away again where the body fails or left them empty."""
+    made = [parent for parent in path.absolute().parents if not parent.exists()]
+    try:
+        path.absolute().parent.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        raise ValueError(f"cannot write to '{path}': {error.strerror or error}") from error
+    finally:
+        for parent in made:
+            if parent.is_dir() and not any(parent.iterdir()):
+                parent.rmdir()
+
+
+def _write_file(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sweep(directory: Path) -> None:
+    path = directory / MANIFEST
+    named = {entry["file"] for entry in _read_json(path)["files"].values()} if path.exists() else set()
+    for path in directory.iterdir():
+        if _TENSOR_FILE.fullmatch(path.name) and path.name not in named:
+            path.unlink(missing_ok=True)
+
+
+def _to_json(data: Any) -> bytes:
+    return (json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"'{path}' is damaged: it is not JSON ({error})") from error
