@@ -1,0 +1,64 @@
+"""Figures for any page or notebook: plain data in, SVG and offline HTML out, in one look. They know no task."""
+
+from interp.render.arcs import arc_diagram
+from interp.render.attention import AttentionTile, attention_patterns, attention_tiles
+from interp.render.axis import Axis
+from interp.render.circuit import CircuitPanel, Link, Node, circuit_diagram, token_head_logit
+from interp.render.claims import VERDICTS, ClaimRow, claims_table
+from interp.render.curves import Curve, CurvePanel, Level, Phase, curve_chart
+from interp.render.figure import Figure
+from interp.render.grid import effect_grid
+from interp.render.matrices import HeadMatrices, RowGroup, weight_matrices
+from interp.render.page import Beside, Details, Section, report_page
+from interp.render.strip import Limit, StripRow, strip_chart
+from interp.render.text import Rich, Span, bold, coloured, italic, mono, number, percent, signed, token
+from interp.render.theme import Head
+from interp.render.usage import ScoreStrip, usage_chart
+from interp.render.viewer import attention_viewer
+
+__all__ = [
+    "VERDICTS",
+    "AttentionTile",
+    "Axis",
+    "Beside",
+    "CircuitPanel",
+    "ClaimRow",
+    "Curve",
+    "CurvePanel",
+    "Details",
+    "Figure",
+    "Head",
+    "HeadMatrices",
+    "Level",
+    "Limit",
+    "Link",
+    "Node",
+    "Phase",
+    "Rich",
+    "RowGroup",
+    "ScoreStrip",
+    "Section",
+    "Span",
+    "StripRow",
+    "arc_diagram",
+    "attention_patterns",
+    "attention_tiles",
+    "attention_viewer",
+    "bold",
+    "circuit_diagram",
+    "claims_table",
+    "coloured",
+    "curve_chart",
+    "effect_grid",
+    "italic",
+    "mono",
+    "number",
+    "percent",
+    "report_page",
+    "signed",
+    "strip_chart",
+    "token",
+    "token_head_logit",
+    "usage_chart",
+    "weight_matrices",
+]

@@ -1,0 +1,51 @@
+"""Contrast of colours, and the text colour that can be read on a tinted cell in light and in dark."""
+
+from __future__ import annotations
+
+from interp.render.theme import DARK, LIGHT
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of `#RRGGBB` in [0, 1] (WCAG 2.2)."""
+    channels = [int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: str, other: str) -> float:
+    """Contrast ratio of two colours `#RRGGBB`, 1 to 21 (WCAG 2.2); text needs 4.5."""
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def mix(top: str, bottom: str, opacity: float) -> str:
+    """What is seen where `top` lies on `bottom` with `opacity` in [0, 1], as `#RRGGBB`."""
+    channels = []
+    for start in (1, 3, 5):
+        over, under = int(top[start : start + 2], 16), int(bottom[start : start + 2], 16)
+        channels.append(round(over * opacity + under * (1 - opacity)))
+    return "#" + "".join(f"{channel:02X}" for channel in channels)
+
+
+def readable(colour: str, opacity: float, background: str = "tile") -> str | None:
+    """The text colour, `on` or `ink`, that reads on `colour` laid over `background` with `opacity`.
+
+    In light and in dark: None where neither reaches a contrast of 4.5 in both.
+    """
+    for text in ("ink", "on"):
+        if all(
+            contrast(palette[text], mix(palette[colour], palette[background], opacity)) >= 4.5
+            for palette in (LIGHT, DARK)
+        ):
+            return text
+    return None
+
+
+def readable_opacity(colour: str, wanted: float, background: str = "tile") -> tuple[float, str]:
+    """The opacity nearest to `wanted` at which text on `colour` can be read, and the text's colour."""
+    for distance in range(101):
+        for opacity in (wanted + distance / 100, wanted - distance / 100):
+            text = readable(colour, min(max(opacity, 0.0), 1.0), background)
+            if text:
+                return min(max(opacity, 0.0), 1.0), text
+    raise ValueError(f"no text can be read on {colour!r}")

@@ -1,0 +1,213 @@
+"""A figure: two drawings, wide and narrow, with the words that belong to them; shown in notebooks, saved, put on
+pages."""
+
+from __future__ import annotations
+
+import html as entities
+import os
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+from interp.render import browser, theme
+from interp.render.svg import Element, el, escape, local, numbered, rect
+from interp.render.svg import html as rich_html
+from interp.render.text import Rich, plain
+
+WIDE = 1080
+NARROW = 372
+# A wide drawing may shrink this far before the narrow one takes over: its smallest text is then still 10 px.
+SHRINK = 0.86
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """SVG markup `width` by `height` units (1 unit = 1 px), with local ids."""
+
+    width: float
+    height: float
+    content: str
+
+    def svg(self, title: str, description: str, attributes: str = "") -> str:
+        """The drawing as an `<svg>` with its alternative text; ids are still local."""
+        name, told = local("title"), local("description")
+        whole = el(
+            "svg",
+            el("title", title or "figure", id=name),
+            el("desc", description, id=told) if description else None,
+            rect(0, 0, self.width, self.height, fill="bg"),
+            xmlns="http://www.w3.org/2000/svg",
+            viewBox=f"0 0 {round(self.width)} {round(self.height)}",
+            width=round(self.width),
+            height=round(self.height),
+            role="img",
+            aria_labelledby=f"{name} {told}" if description else str(name),
+            font_family=theme.FONT,
+            font_size=14,
+        )
+        whole.attributes["aria-labelledby"] = f"{name} {told}" if description else str(name)
+        text = str(whole)
+        return f"<svg{attributes}{text[4:-6]}{self.content}</svg>"
+
+
+def drawing(width: float, height: float, content: Iterable[Element | str | None]) -> Drawing:
+    """A drawing from its elements."""
+    return Drawing(float(width), float(height), "".join(str(part) for part in content if part is not None))
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure that a page, a notebook or a file can show.
+
+    title: its short name. description: alternative text that states the result. caption: what it is, n, how measured.
+    wide, narrow: the drawings for a column of 1080 px (or what `wide.width` says) and for one of 372. before, after:
+    HTML above and below them (a legend, a control, a list), with local ids. assets: names of the scripts that it can
+    use but does not need. body: HTML in place of the drawings, for a figure that is a table.
+    """
+
+    title: str
+    description: str
+    caption: Rich = ""
+    wide: Drawing | None = None
+    narrow: Drawing | None = None
+    before: str = ""
+    after: str = ""
+    assets: tuple[str, ...] = ()
+    body: str = ""
+
+    @property
+    def svg(self) -> str:
+        """The wide drawing as SVG, with fresh ids; for a page or cell that shows it in light and dark."""
+        return numbered(self._drawn(self.wide).svg(self.title, self.description))
+
+    @property
+    def svg_narrow(self) -> str | None:
+        """The narrow drawing as SVG with fresh ids, where there is one."""
+        return None if self.narrow is None else numbered(self.narrow.svg(self.title, self.description))
+
+    def to_html(self) -> str:
+        """The figure as an HTML fragment for a page that has the style sheet and the scripts (`page.py` makes one)."""
+        parts = [self.before]
+        if self.wide is not None:
+            room = round(self.wide.width)
+            parts.append(self.wide.svg(self.title, self.description, ' class="hl-wide"'))
+            if self.narrow is not None:
+                parts.append(self.narrow.svg(self.title, self.description, ' class="hl-narrow"'))
+        else:
+            room = WIDE
+        parts.append(self.body)
+        caption = f"<figcaption>{rich_html(self.caption)}</figcaption>" if plain(self.caption) else ""
+        inner = "".join(parts)
+        return numbered(
+            f'<figure class="hl-figure hl-w{room}"><div class="hl-room">{inner}</div>{caption}{self.after}</figure>'
+        )
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the fragment with its style sheet and scripts; static where scripts are stripped."""
+        return self.embedded()
+
+    def embedded(self) -> str:
+        """The fragment with everything it needs, for a document that knows nothing of it."""
+        fragment = self.to_html()
+        rules = f"{fragment_css()}{switch_css([self])}{theme.figure_css(theme.used(fragment + fragment_css()))}"
+        return f"<style>{rules}</style>{fragment}{scripts(self.assets)}"
+
+    def standalone_svg(self, appearance: str = "auto") -> str:
+        """The wide drawing as an SVG file: `auto` follows the reader's system through variables; `light` and `dark`
+        hold plain colours, for programs that know no variables (Inkscape, LaTeX)."""
+        whole = self._drawn(self.wide).svg(self.title, self.description)
+        if appearance == "auto":
+            rules = f"<style>{theme.svg_css(theme.used(whole), appearance)}</style>"
+            start = whole.index(">") + 1
+            whole = whole[:start] + rules + whole[start:]
+        else:
+            whole = theme.resolve(whole, appearance)
+        return '<?xml version="1.0" encoding="UTF-8"?>\n' + numbered(whole) + "\n"
+
+    def standalone_html(self) -> str:
+        """The figure as an HTML document without any request."""
+        return document(self.title, self.to_html(), [self])
+
+    def save(self, path: str | os.PathLike[str], *, appearance: str = "auto") -> Path:
+        """Write `x.svg` (vector), `x.html` (one file, offline) or `x.png` (twice the size; needs Chromium, Chrome or
+        cairosvg). appearance: `auto`, `light` or `dark`; a PNG is light unless told otherwise.
+
+        Written whole or not at all. Raises ValueError for another ending, and for an SVG or PNG of a figure that is a
+        table; FileNotFoundError where the folder is not there, or nothing on this machine can make a PNG.
+        """
+        target = Path(path)
+        if not target.parent.is_dir():
+            raise FileNotFoundError(f"the folder {target.parent} does not exist: make it first, or choose another")
+        ending = target.suffix.lower()
+        if ending == ".svg":
+            data = self.standalone_svg(appearance).encode()
+        elif ending == ".html":
+            data = self.standalone_html().encode()
+        elif ending == ".png":
+            drawn = self._drawn(self.wide)
+            appearance = "light" if appearance == "auto" else appearance
+            data = browser.png(self.standalone_svg(appearance), round(drawn.width), round(drawn.height))
+        else:
+            raise ValueError(f"a figure can be saved as .svg, .html or .png, not as {target.name!r}")
+        write(target, data)
+        return target
+
+    def _drawn(self, drawn: Drawing | None) -> Drawing:
+        if drawn is None:
+            raise ValueError(f"the figure {self.title!r} is a table and has no drawing: save it as .html")
+        return drawn
+
+
+def write(target: Path, data: bytes) -> None:
+    """Write a file whole or not at all."""
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def asset(name: str) -> str:
+    """The text of a file of `interp/render/templates`."""
+    return files("interp.render").joinpath("templates", name).read_text(encoding="utf-8")
+
+
+def fragment_css() -> str:
+    """The rules of a figure's own parts."""
+    return asset("figure.css")
+
+
+def switch_css(figures: Iterable[Figure]) -> str:
+    """The rules that show the narrow drawing where the wide one would have to shrink too far."""
+    widths = sorted({round(one.wide.width) for one in figures if one.wide is not None})
+    return "".join(
+        f"@container hl (max-width:{int(width * SHRINK)}px){{.hl-w{width} .hl-narrow{{display:block}}"
+        f".hl-w{width} .hl-narrow{{}}.hl-w{width} .hl-wide:has(~.hl-narrow){{display:none}}}}"
+        for width in widths
+    )
+
+
+def scripts(names: Iterable[str]) -> str:
+    """The inline scripts of these names, each once."""
+    return "".join(f"<script>{asset(name)}</script>" for name in dict.fromkeys(names))
+
+
+def document(title: str, body: str, figures: Iterable[Figure], *, css: str = "", lang: str = "en") -> str:
+    """A whole HTML document around `body`: the palette, the figures' rules and scripts, and no request."""
+    figures = list(figures)
+    names = [name for one in figures for name in one.assets]
+    rules = f"{theme.page_css()}{asset('page.css')}{fragment_css()}{switch_css(figures)}{css}"
+    whole = (
+        f'<!doctype html><html lang="{escape(lang)}"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        '<link rel="icon" href="data:,">'
+        f"<title>{escape(entities.unescape(title))}</title><style>{rules}</style></head>"
+        f'<body class="hl-page">{body}{scripts(names)}</body></html>'
+    )
+    return theme.without_fallbacks(whole)
