@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from jaxtyping import Bool
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Bool, Float
+from scipy.special import rel_entr
 from torch import Tensor
+
+from interp import statistics
+from interp.ablation import AblationKind, Head, ablate_heads
+from interp.metrics import Metric
+from interp.model import HookedModel
+from interp.movement import Movement, movement
 
 
 @dataclass(frozen=True)
@@ -20,3 +31,278 @@ class Role:
     inputs: Tensor
     queries: Bool[Tensor, "example query"]
     targets: Bool[Tensor, "example query key"]
+
+
+@dataclass(frozen=True)
+class Specialisation:
+    """How a model's heads divide the roles among them. Heads are those of all layers, roles in the order given.
+
+    amount: what the head moves from the role's targets, mean over the role's queries; units of the residual stream.
+    p: the share of that amount, as a joint distribution of head and role in which every role weighs 1/P; a role from
+        whose targets no head moves anything has a column of 0.
+    usage: in [0, 1], the share of the head's own movement that comes from the role's targets, chance-corrected.
+    separation: in [0, 1], how well the acting head tells the role. information: in [0, 1], mutual information of head
+    and role / ln P. coverage: in [0, 1], the usage of the best head of the worst served role.
+    specialisation: coverage * separation. With one role, all but coverage are None.
+    counted: how many queries stand behind each role.
+    """
+
+    roles: tuple[str, ...]
+    heads: tuple[Head, ...]
+    amount: Float[np.ndarray, "head role"]
+    p: Float[np.ndarray, "head role"]
+    usage: Float[np.ndarray, "head role"]
+    separation: float | None
+    information: float | None
+    coverage: float
+    specialisation: float | None
+    counted: tuple[int, ...]
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per head and role: layer, head, role, usage, p, amount."""
+        return pd.DataFrame(
+            [
+                {
+                    "layer": layer,
+                    "head": head,
+                    "role": role,
+                    "usage": self.usage[row, column],
+                    "p": self.p[row, column],
+                    "amount": self.amount[row, column],
+                }
+                for row, (layer, head) in enumerate(self.heads)
+                for column, role in enumerate(self.roles)
+            ]
+        )
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """Which head plays which role, and what the roles lose when all heads of one role are ablated together.
+
+    role: per head of `score.heads`, the name of its role or None.
+    baseline: role -> mean performance over the role's examples. loss: role of the ablated group (None: all heads that
+    have no role) -> role -> performance lost, in the metric's units; a role that no head plays has no group. Both are
+    empty where no metrics were given. kind and reference say with what the heads were replaced.
+    """
+
+    score: Specialisation
+    role: tuple[str | None, ...]
+    baseline: Mapping[str, float] = field(default_factory=dict)
+    loss: Mapping[str | None, Mapping[str, float]] = field(default_factory=dict)
+    kind: str = ""
+    reference: str = ""
+
+    def group(self, role: str | None) -> tuple[Head, ...]:
+        """The heads that play `role`; for None, those that play none."""
+        return tuple(head for head, name in zip(self.score.heads, self.role, strict=True) if name == role)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per head: layer, head, role, usage, causal.
+
+        usage: in its role, or the largest where it has none. causal: what its role loses with the role's whole group;
+        None where the head has no role or nothing was ablated.
+        """
+        rows = []
+        for index, ((layer, head), role) in enumerate(zip(self.score.heads, self.role, strict=True)):
+            usage = self.score.usage[index]
+            rows.append(
+                {
+                    "layer": layer,
+                    "head": head,
+                    "role": role,
+                    "usage": float(usage.max() if role is None else usage[self.score.roles.index(role)]),
+                    "causal": None if role is None else self.loss.get(role, {}).get(role),
+                }
+            )
+        return pd.DataFrame(rows)
+
+
+SILENT = 0.01  # of what the strongest head moves to a query: a head below it does not act there
+ROUNDING = 1e-6  # separation below this is rounding of float32 activations
+
+
+def score(model: HookedModel, roles: Sequence[Role], *, batch: int = 64) -> Specialisation:
+    """The specialisation of a model's heads in `roles`: blind to the order of heads and to each head's own basis.
+
+    Head h moves w_h(q <- t) = |A_h[q, t]| * ||v_h,t W_O^h||. Per role r: `amount` is the mean of what h moves from the
+    targets, p = amount / sum_h amount / P. `usage` is the mean of the share of the head's own movement that comes from
+    the targets, (share - targets/visible) / (1 - targets/visible) with `visible` the keys that the query can see,
+    floored at 0; a head that moves under 1 % of what the strongest moves to a query counts 0 there, and a query that
+    sees nothing but targets tells nothing and is left out. separation = (sum_h max_r p - 1/P) / (1 - 1/P), and
+    specialisation = separation * min_r max_h usage. Two heads may share a role. Where several roles act at one query
+    only examples count in which no position is the target of two. Never NaN.
+
+    Raises ValueError for no roles, two of one name, a query without a target, or a role of which no query is left.
+    """
+    roles = tuple(roles)
+    _check(roles)
+    moves: dict[str, Movement] = {}
+    for group, queries in _together(roles):
+        readings = [(kept, role.targets) for kept, role in zip(queries, group, strict=True)]
+        for role, moved in zip(group, movement(model, group[0].inputs, readings, batch=batch), strict=True):
+            moves[role.name] = moved
+    ordered = [moves[role.name] for role in roles]
+    amount = np.stack([moved.from_targets.mean(0) for moved in ordered], axis=1)
+    usage = np.stack([_usage(moved) for moved in ordered], axis=1)
+    in_all = amount.sum(0)
+    p = np.divide(amount, in_all * len(roles), out=np.zeros_like(amount), where=in_all > 0)
+    coverage = float(usage.max(0).min())
+    separation = information = None
+    if len(roles) > 1:
+        even = 1 / len(roles)
+        separation = min(1.0, (float(p.max(1).sum()) - even) / (1 - even))
+        separation = separation if separation > ROUNDING else 0.0
+        information = _information(p)
+    return Specialisation(
+        roles=tuple(role.name for role in roles),
+        heads=ordered[0].heads,
+        amount=amount,
+        p=p,
+        usage=usage,
+        separation=separation,
+        information=information,
+        coverage=coverage,
+        specialisation=None if separation is None else coverage * separation,
+        counted=tuple(moved.total.shape[0] for moved in ordered),
+    )
+
+
+def chance(
+    build_untrained: Callable[[int], HookedModel], roles: Sequence[Role], *, seeds: int | Sequence[int] = 64
+) -> statistics.Chance:
+    """What the score reads on untrained models: the specialisation (with one role, the coverage) per seed.
+
+    build_untrained: seed -> the same architecture with the task's initialiser.
+    """
+    values = []
+    for seed in range(seeds) if isinstance(seeds, int) else seeds:
+        result = score(build_untrained(seed), roles)
+        values.append(result.coverage if result.specialisation is None else result.specialisation)
+    return statistics.chance(values)
+
+
+def assign(
+    model: HookedModel,
+    roles: Sequence[Role],
+    metrics: Mapping[str, Metric] | None = None,
+    *,
+    usage: float = 0.5,
+    margin: float = 0.25,
+    kind: AblationKind = "mean",
+    reference: Tensor | None = None,
+    seed: int = 0,
+) -> Assignment:
+    """Name each head's role, and check the name by ablating all heads of a role together.
+
+    A head plays r where usage[h, r] >= `usage` and p(h | r), the share of r's movement that is the head's, exceeds its
+    share of every other role's by `margin`. The whole group is ablated since redundant heads hide one another's loss.
+    metrics: role -> logits [example, position, vocabulary] of that role's inputs -> performance per example. reference:
+    the data that the replacement is taken over, by default the inputs of all roles.
+
+    Raises ValueError as `score` does, and KeyError where a role has no metric.
+    """
+    roles = tuple(roles)
+    result = score(model, roles)
+    named = _named(result, usage, margin)
+    if metrics is None:
+        return Assignment(result, named)
+    missing = [role.name for role in roles if role.name not in metrics]
+    if missing:
+        raise KeyError(f"no metric for role '{missing[0]}': there are metrics for {', '.join(metrics) or 'none'}")
+    groups: list[str | None] = [role.name for role in roles if role.name in named]
+    groups += [None] if None in named else []
+    given, said = reference, "the reference given"
+    if given is None:
+        given, said = _all_inputs(roles), "the inputs of all roles"
+    bare = Assignment(result, named)
+    baseline: dict[str, float] = {}
+    loss: dict[str | None, dict[str, float]] = {group: {} for group in groups}
+    for role in roles:
+        ablated = ablate_heads(
+            model,
+            role.inputs,
+            metrics[role.name],
+            kind=kind,
+            reference=None if kind == "zero" else given,
+            seed=seed,
+            groups=[bare.group(group) for group in groups],
+            name=f"performance of {role.name}",
+        )
+        played = role.queries.any(-1).to(ablated.baseline.device)
+        baseline[role.name] = float(ablated.baseline[played].mean())
+        for group, effect in zip(groups, ablated.effect, strict=True):
+            loss[group][role.name] = float(effect[played].mean())
+    return Assignment(result, named, baseline, loss, kind, "none" if kind == "zero" else said)
+
+
+def _named(result: Specialisation, usage: float, margin: float) -> tuple[str | None, ...]:
+    of_role = result.p * len(result.roles)
+    names: list[str | None] = []
+    for shares, used in zip(of_role, result.usage, strict=True):
+        best = int(shares.argmax())
+        others = np.delete(shares, best)
+        clear = not others.size or shares[best] - others.max() >= margin
+        names.append(result.roles[best] if clear and used[best] >= usage else None)
+    return tuple(names)
+
+
+def _all_inputs(roles: tuple[Role, ...]) -> Tensor:
+    distinct = [group[0].inputs for group, _ in _together(roles)]
+    if len({inputs.shape[1:] for inputs in distinct}) > 1:
+        raise ValueError("the roles' inputs differ in length: give the reference data of the ablation")
+    return torch.cat(distinct)
+
+
+def _usage(moved: Movement) -> Float[np.ndarray, " head"]:
+    acts = (moved.total > 0) & (moved.total >= SILENT * moved.total.max(1, keepdims=True))
+    share = np.divide(moved.from_targets, moved.total, out=np.zeros_like(moved.total), where=acts)
+    tells = moved.chance < 1
+    corrected = np.divide(share - moved.chance, 1 - moved.chance, out=np.zeros_like(share), where=acts & tells)
+    return np.clip(corrected.sum(0) / np.maximum(tells.sum(0), 1), 0, 1)
+
+
+def _information(p: Float[np.ndarray, "head role"]) -> float:
+    if p.sum() == 0:
+        return 0.0
+    joint = p / p.sum()
+    independent = joint.sum(1, keepdims=True) * joint.sum(0, keepdims=True)
+    return float(np.clip(rel_entr(joint, independent).sum() / np.log(p.shape[1]), 0, 1))
+
+
+def _check(roles: tuple[Role, ...]) -> None:
+    if not roles:
+        raise ValueError("a score needs at least one role")
+    names = [role.name for role in roles]
+    if len(set(names)) < len(names):
+        raise ValueError(f"two roles have one name: {', '.join(names)}")
+    for role in roles:
+        lost = (role.queries & ~role.targets.any(-1)).nonzero()
+        if lost.numel():
+            example, query = lost[0].tolist()
+            raise ValueError(f"role '{role.name}' has no target at query {query} of example {example}")
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return one is other or (one.shape == other.shape and one.dtype == other.dtype and torch.equal(one, other))
+
+
+def _together(roles: tuple[Role, ...]) -> Iterator[tuple[list[Role], list[Bool[Tensor, "example query"]]]]:
+    """Roles that share their inputs, each with the queries that count."""
+    groups: list[list[Role]] = []
+    for role in roles:
+        for group in groups:
+            if _same(group[0].inputs, role.inputs):
+                group.append(role)
+                break
+        else:
+            groups.append([role])
+    for group in groups:
+        wanted = torch.stack([role.targets & role.queries.unsqueeze(-1) for role in group])
+        shared = (wanted.sum(0) > 1).any(-1).any(-1)
+        queries = [role.queries & ~shared.unsqueeze(-1) for role in group]
+        for role, kept in zip(group, queries, strict=True):
+            if not kept.any():
+                acting = "is played nowhere" if not role.queries.any() else "shares its targets in every example"
+                raise ValueError(f"role '{role.name}' {acting}: there is nothing to score")
+        yield group, queries

@@ -1,0 +1,119 @@
+"""What heads move: attention weighted by the size of what it carries, so that resting on no value moves nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from einops import repeat
+from jaxtyping import Bool, Float, Shaped
+from torch import Tensor
+
+from interp.model import Hook, HookedModel, head_weights, run, untouched
+
+
+@dataclass(frozen=True)
+class Movement:
+    """What each head moves to each query: from the target positions, and in all. Heads of all layers, in model order.
+
+    heads: (layer, head). visible, targets: how many keys the head can see there, and how many of them are targets.
+    Units of `from_targets` and `total`: those of the residual stream.
+    """
+
+    heads: tuple[tuple[int, int], ...]
+    from_targets: Float[np.ndarray, "query head"]
+    total: Float[np.ndarray, "query head"]
+    visible: Float[np.ndarray, "query head"]
+    targets: Float[np.ndarray, "query head"]
+
+    @property
+    def chance(self) -> Float[np.ndarray, "query head"]:
+        """The share that comes from the targets when a head moves evenly from all it sees: targets / visible."""
+        return self.targets / np.maximum(self.visible, 1)
+
+
+def visible_keys(scores: Float[Tensor, "example head query key"]) -> Bool[Tensor, "example head query key"]:
+    """Which keys a query can see, from the scores before the softmax: masked ones hold -inf or the lowest number."""
+    return scores > torch.finfo(scores.dtype).min / 2
+
+
+def movement(
+    model: HookedModel,
+    inputs: Shaped[Tensor, "example ..."],
+    readings: Sequence[tuple[Bool[Tensor, "example query"], Bool[Tensor, "example query key"]]],
+    *,
+    batch: int = 64,
+) -> tuple[Movement, ...]:
+    """For each (queries, targets) of `readings`, what every head moves to those queries from those targets.
+
+    Head h moves w_h(q <- t) = |A_h[q, t]| * ||v_h,t W_O^h||_2 (Kobayashi et al. 2020, norm-weighted attention); the
+    absolute value lets in attention whose weights can be negative. One forward pass per `batch` examples for all
+    readings together; one layer's activations are held at a time. Computed in float32 or better.
+    Raises ValueError where the masks do not count the model's own positions.
+    """
+    device = next(model.parameters()).device  # type: ignore[attr-defined]
+    layers = range(model.cfg.n_layers)
+    writers = [_writer(model, layer) for layer in layers]
+    heads = tuple((layer, head) for layer in layers for head in range(writers[layer].shape[0]))
+    rows: list[list[list[Tensor]]] = [[[] for _ in layers] for _ in readings]
+    with untouched(model):
+        for start in range(0, inputs.shape[0], batch):
+            part = slice(start, start + batch)
+            if not any(bool(queries[part].any()) for queries, _ in readings):
+                continue
+            masks = [(queries[part].to(device), targets[part].to(device)) for queries, targets in readings]
+            hooks: list[tuple[str, Hook]] = []
+            for layer in layers:
+                hooks += _recorders(layer, writers[layer], masks, [reading[layer] for reading in rows])
+            run(model, inputs[part].to(device), hooks)
+    return tuple(_movement(heads, reading) for reading in rows)
+
+
+def _writer(model: HookedModel, layer: int) -> Float[Tensor, "head rank d_head"]:
+    """R with ||v W_O|| = ||R v||: the norm of what is written, without forming it in the residual stream."""
+    W_O = head_weights(model, layer).W_O
+    return torch.linalg.qr(W_O.to(torch.promote_types(W_O.dtype, torch.float32)).mT, mode="r").R
+
+
+def _recorders(
+    layer: int, writer: Tensor, masks: list[tuple[Tensor, Tensor]], rows: list[list[Tensor]]
+) -> list[tuple[str, Hook]]:
+    held: dict[str, Tensor] = {}
+
+    def value(activation: Tensor, hook: Any) -> None:
+        group = writer.shape[0] // activation.shape[2]
+        values = repeat(activation, "example key kv rank -> example key (kv group) rank", group=group)
+        held["size"] = torch.einsum("hrd,ekhd->ekhr", writer, values.to(writer.dtype)).norm(dim=-1)
+
+    def scores(activation: Tensor, hook: Any) -> None:
+        held["visible"] = visible_keys(activation)
+
+    def pattern(activation: Tensor, hook: Any) -> None:
+        size, visible = held.pop("size"), held.pop("visible")
+        for (queries, targets), out in zip(masks, rows, strict=True):
+            _check(queries, targets, activation)
+            example, query = queries.nonzero(as_tuple=True)
+            wanted = targets[example, query].unsqueeze(1)
+            seen = visible.expand_as(activation)[example, :, query]
+            moved = activation[example, :, query].abs().to(writer.dtype) * size[example].mT
+            sums = ((moved * wanted).sum(-1), moved.sum(-1), seen.sum(-1), (seen & wanted).sum(-1))
+            out.append(torch.stack([each.double() for each in sums]).cpu())
+
+    prefix = f"blocks.{layer}.attn."
+    return [(prefix + "hook_v", value), (prefix + "hook_attn_scores", scores), (prefix + "hook_pattern", pattern)]
+
+
+def _check(queries: Tensor, targets: Tensor, pattern: Tensor) -> None:
+    if queries.shape[1:] != pattern.shape[2:3] or targets.shape[1:] != pattern.shape[2:]:
+        raise ValueError(
+            f"queries and targets count {tuple(targets.shape[1:])} positions, "
+            f"the model's attention has {tuple(pattern.shape[2:])} (query, key)"
+        )
+
+
+def _movement(heads: tuple[tuple[int, int], ...], layers: list[list[Tensor]]) -> Movement:
+    sums = torch.cat([torch.cat(batches, dim=1) for batches in layers], dim=2).numpy()
+    return Movement(heads, *sums)
