@@ -21,8 +21,8 @@ class BuildOptions:
     """click, httpx, jinja2 or rich (bundled), complete:8, tournament:8, cycle:5, random:10:0.3:SEED, or a file."""
     tied: bool = False
     """The unembedding is the embedding's transpose."""
-    sink: float = 8.0
-    """Score of the attention sink, M, in the two-head constructions."""
+    sink: float | None = None
+    """Score of the attention sink, M, in the two-head constructions; the construction's own by default."""
     induction: bool = False
     """The 2-hop induction form (1, a, 2, b, #, i, #)."""
     dtype: Literal["float32", "float64", "float16", "bfloat16"] = "float32"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 from analyses.options.esp import BuildOptions
-from models.checkpoints import Checkpoint, save, with_directory
+from models.checkpoints import Checkpoint, save
 from models.constructed import Constructed
 from models.esp.constructed import construct
 from models.esp.evaluation import evaluate as evaluate_model
@@ -26,9 +26,9 @@ def task(checkpoint: Checkpoint) -> EspTask:
 def build(options: BuildOptions) -> Checkpoint:
     """Construct, evaluate and save. Raises ValueError or KeyError where graph and variant do not go together."""
     esp = EspTask(read_graph(options.graph), options.induction)
-    sink = None if options.variant.startswith("one-head") else options.sink
-    made = construct(esp, options.variant, tied=options.tied, sink=sink, dtype=options.dtype)
-    return with_directory(checkpoint_of(made, esp), save_constructed(options.out, made, esp))
+    made = construct(esp, options.variant, tied=options.tied, sink=options.sink, dtype=options.dtype)
+    checkpoint = checkpoint_of(made, esp)
+    return replace(checkpoint, directory=save(options.out, checkpoint))
 
 
 def checkpoint_of(made: Constructed, esp: EspTask) -> Checkpoint:
@@ -41,11 +41,6 @@ def checkpoint_of(made: Constructed, esp: EspTask) -> Checkpoint:
         variant=made.variant,
         metrics=evaluate_model(made.model, esp).to_json() | {"options": dict(made.options)},
     )
-
-
-def save_constructed(directory: str | Path, made: Constructed, esp: EspTask) -> Path:
-    """Write a constructed model's checkpoint; returns its folder."""
-    return save(directory, checkpoint_of(made, esp))
 
 
 def evaluate(checkpoint: Checkpoint, *, seed: int = 0, count: int | None = None) -> dict[str, Any]:
