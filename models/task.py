@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -96,6 +96,10 @@ class Task(Protocol):
 
     def roles(self, *, seed: int = 0, count: int = 256) -> tuple[Role, ...]:
         """The roles that heads can play here."""
+        ...
+
+    def role_metrics(self, roles: Sequence[Role]) -> Mapping[str, LogitMetric]:
+        """role -> performance per example of that role's inputs, from the full logits; what an ablation is held to."""
         ...
 
     def circuit(self, variant: str, ablation: str) -> Circuit:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -229,6 +229,16 @@ class EspTask:
             targets[:, query, self.position("uv"[side])] = True
             roles.append(Role(name, examples.inputs[rows], queries, targets))
         return tuple(roles)
+
+    def role_metrics(self, roles: Sequence[Role]) -> Mapping[str, LogitMetric]:
+        """role -> accuracy per example of that role's inputs: 1.0 where its endpoint is strictly the largest logit."""
+
+        def accuracy(role: Role) -> LogitMetric:
+            target = role.inputs[:, self.position("uv"[ROLES.index(role.name)])]
+            read = len(self.positions) - 1
+            return lambda logits: (margins(logits[:, read], target) > 0).to(logits.dtype)
+
+        return {role.name: accuracy(role) for role in roles}
 
     def circuit(self, variant: str, ablation: str) -> Circuit:
         """The true circuit of a construction under one kind of ablation; KeyError lists what is known."""

@@ -1,0 +1,44 @@
+"""`headlab roles`: which role each head plays, and what its role loses when the role's whole group is ablated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from analyses.commands.tables import print_table
+from analyses.options.instruments import Roles
+from analyses.systems import system
+from interp.roles import assign
+from models.checkpoints import load
+
+
+def run(options: Roles) -> dict[str, Any]:
+    """The JSON of `headlab roles`: causal is the performance that the role loses, `loss` that of every role."""
+    checkpoint = load(options.dir, device=options.common.device)
+    task = system(checkpoint.task).task(checkpoint)
+    roles = task.roles(seed=options.common.seed)
+    found = assign(checkpoint.model, roles, task.role_metrics(roles), seed=options.common.seed)
+    heads = found.to_frame().to_dict("records")
+    return {
+        "dir": str(checkpoint.directory),
+        "heads": [{key: _plain(value) for key, value in row.items()} for row in heads],
+        "baseline": dict(found.baseline),
+        "loss": {str(group): dict(by_role) for group, by_role in found.loss.items()},
+        "kind": found.kind,
+        "reference": found.reference,
+        "device": options.common.device,
+    }
+
+
+def _plain(value: Any) -> Any:
+    if value is None or value != value:  # pandas writes a missing number as NaN
+        return None
+    return value.item() if hasattr(value, "item") else value
+
+
+def show(result: dict[str, Any]) -> None:
+    """Print it for a reader."""
+    rows = [[f"{r['layer']}.{r['head']}", r["role"], r["usage"], r["causal"]] for r in result["heads"]]
+    print_table(["head", "role", "usage", "lost without the role's group"], rows)
+    for group, by_role in result["loss"].items():
+        lost = ", ".join(f"{role} {loss:.3g}" for role, loss in by_role.items())
+        print(f"ablated together, {'heads without a role' if group == 'None' else group}: lost {lost}")

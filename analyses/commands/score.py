@@ -1,0 +1,48 @@
+"""`headlab score`: the head specialisation score of a checkpoint, with its chance level."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from analyses.commands.tables import print_table
+from analyses.options.instruments import Score
+from analyses.systems import system
+from interp.roles import chance, score
+from models.checkpoints import load
+
+
+def run(options: Score) -> dict[str, Any]:
+    """The JSON of `headlab score`. Raises ValueError for fewer than one untrained model."""
+    if options.chance_seeds < 1:
+        raise ValueError(f"the chance level needs at least one untrained model, not {options.chance_seeds}")
+    checkpoint = load(options.dir, device=options.common.device)
+    room = system(checkpoint.task)
+    roles = room.task(checkpoint).roles(seed=options.common.seed)
+    result = score(checkpoint.model, roles)
+    level = chance(lambda seed: room.untrained(checkpoint, seed), roles, seeds=options.chance_seeds)
+    return {
+        "dir": str(checkpoint.directory),
+        "specialisation": result.specialisation,
+        "separation": result.separation,
+        "information": result.information,
+        "coverage": result.coverage,
+        "roles": list(result.roles),
+        "heads": [list(head) for head in result.heads],
+        "usage": result.usage.tolist(),
+        "p": result.p.tolist(),
+        "chance": {"median": level.median, "p95": level.p95, "seeds": options.chance_seeds},
+        "device": options.common.device,
+    }
+
+
+def show(result: dict[str, Any]) -> None:
+    """Print it for a reader."""
+    rows = [
+        [f"{layer}.{head}", *usage]
+        for (layer, head), usage in zip(result["heads"], result["usage"], strict=True)
+    ]
+    print_table(["head", *(f"usage: {role}" for role in result["roles"])], rows)
+    level = result["chance"]
+    shown = {name: result[name] for name in ("specialisation", "separation", "information", "coverage")}
+    print(", ".join(f"{name} {'-' if value is None else f'{value:.3f}'}" for name, value in shown.items()))
+    print(f"chance: median {level['median']:.3f}, 95 % below {level['p95']:.3f} ({level['seeds']} untrained models)")
