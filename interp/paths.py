@@ -1,0 +1,276 @@
+"""Edge and path patching: what is lost when a node's output is replaced on its way to one reader, or along one path."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal, cast
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+from interp.circuits import END, Edge, Node
+from interp.cuts import run_edge_sets
+from interp.interventions import Intervention
+from interp.metrics import BatchedMetric, Metric, metric_name, performance
+from interp.model import HookedModel, untouched
+from interp.wiring import Outputs, Wiring, reference_outputs, wire
+
+Ranking = Literal["absolute", "signed"]
+
+CHUNK = 2_000_000  # numbers in the largest activation of one pass: 8 to 16 MB
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeEffects:
+    """Performance lost per set of edges and example; higher = more important.
+
+    effect = baseline - ablated, in the metric's own units. sets: the edges whose carried value was replaced together;
+    single edges are sets of one. method: `exact`, or the name of the estimate. intervention: what was put there, in
+    words; reference: the data it was taken over (None for `zero`). warning: what a reader must know of these figures.
+    """
+
+    sets: tuple[tuple[Edge, ...], ...]
+    effect: Float[Tensor, "set example"]
+    baseline: Float[Tensor, " example"]
+    kind: str
+    intervention: str
+    reference: Tensor | None
+    metric: str
+    method: str
+    device: str
+    warning: str | None = None
+
+    @property
+    def edges(self) -> tuple[Edge, ...]:
+        """The edges, where every set is a single one. Raises ValueError where one is not."""
+        if any(len(each) != 1 for each in self.sets):
+            raise ValueError("these effects are of sets of edges, not of single ones: read `sets`")
+        return tuple(edge for (edge,) in self.sets)
+
+    def scores(self, ranking: Ranking = "absolute") -> Float[Tensor, " set"]:
+        """One importance per set: the mean over examples of |effect| (`absolute`), or of the effect (`signed`)."""
+        if ranking not in ("absolute", "signed"):
+            raise KeyError(f"unknown ranking '{ranking}': choose absolute or signed")
+        return (self.effect.abs() if ranking == "absolute" else self.effect).mean(1)
+
+    def weights(self, ranking: Ranking = "absolute") -> dict[Edge, float]:
+        """edge -> importance, in the order of `edges`."""
+        return dict(zip(self.edges, self.scores(ranking).tolist(), strict=True))
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per set and example: edges, source, destination, port and position (None for a set of several),
+        example, baseline, effect, kind, method, metric."""
+        sets, examples = self.effect.shape
+        row = np.repeat(np.arange(sets), examples)
+        single = [each[0] if len(each) == 1 else None for each in self.sets]
+        return pd.DataFrame(
+            {
+                "edges": [", ".join(map(str, self.sets[i])) for i in row],
+                "source": [str(edge.source) if (edge := single[i]) else None for i in row],
+                "destination": [str(edge.destination) if (edge := single[i]) else None for i in row],
+                "port": [edge.port if (edge := single[i]) else None for i in row],
+                "position": [edge.position if (edge := single[i]) else None for i in row],
+                "example": np.tile(np.arange(examples), sets),
+                "baseline": np.tile(self.baseline.cpu().numpy(), sets),
+                "effect": self.effect.cpu().numpy().reshape(-1),
+                "kind": self.kind,
+                "method": self.method,
+                "metric": self.metric,
+            }
+        )
+
+
+def patch_edges(
+    model: HookedModel,
+    inputs: Shaped[Tensor, "example ..."],
+    metric: Metric,
+    intervention: Intervention,
+    *,
+    edges: Collection[Edge] | None = None,
+    cut: Collection[Edge] = (),
+    read: Sequence[int] | None = None,
+) -> EdgeEffects:
+    """How much of `metric` is lost when one edge carries what `intervention` puts in the place of its source's output.
+
+    Only that edge's reader sees the replacement; whatever the reader then writes flows on to all that read it. edges:
+    default every edge of the model. cut: edges that are replaced in every run and in the baseline too, so that the
+    effects are those in a model without them (what a backup does once the first is silent). metric: logits
+    [example, read, vocabulary] at the positions `read` (default: all) -> [example], higher is better.
+
+    Raises KeyError for an edge that does not exist, IndexError for a position, ValueError for a model or a metric that
+    does not fit and for missing reference data.
+    """
+    with untouched(model):
+        wiring = wire(model, inputs)
+        chosen = wiring.edges(end=read) if edges is None else tuple(dict.fromkeys(edges))
+        return _effects(wiring, [(edge,) for edge in chosen], metric, intervention, cut, read)
+
+
+def patch_edge_sets(
+    model: HookedModel,
+    inputs: Shaped[Tensor, "example ..."],
+    metric: Metric,
+    intervention: Intervention,
+    sets: Sequence[Collection[Edge]],
+    *,
+    cut: Collection[Edge] = (),
+    read: Sequence[int] | None = None,
+) -> EdgeEffects:
+    """How much of `metric` is lost when all edges of a set are replaced together, for each of `sets`.
+
+    An edge cut above a source changes what that source writes on its other edges, as in the model itself. Arguments and
+    errors as for `patch_edges`.
+    """
+    with untouched(model):
+        return _effects(wire(model, inputs), [tuple(each) for each in sets], metric, intervention, cut, read)
+
+
+def _effects(
+    wiring: Wiring,
+    sets: Sequence[tuple[Edge, ...]],
+    metric: Metric,
+    intervention: Intervention,
+    cut: Collection[Edge],
+    read: Sequence[int] | None,
+) -> EdgeEffects:
+    wiring.check([*cut, *(edge for each in sets for edge in each)])
+    name = metric_name(metric)
+    seen = list(wiring.positions_of(read))
+    reference = reference_outputs(wiring, intervention)
+    batched = BatchedMetric(metric, name)
+    if cut:
+        logits = run_edge_sets(wiring, [cut], reference)[0][0]
+    else:
+        logits = wiring.logits
+    baseline = performance(metric, logits[:, seen], name)
+    effect = baseline.new_zeros(len(sets), len(baseline))
+    acting = [i for i, each in enumerate(sets) if any(wiring.acts(edge, seen) for edge in each)]
+    for rows in chunks(wiring, acting):
+        logits = run_edge_sets(wiring, [{*sets[i], *cut} for i in rows], reference)[0]
+        effect[rows] = baseline - batched(logits[:, :, seen])
+    warning = None
+    if len(sets) and not effect.any():
+        warning = f"every effect of {intervention.kind} is exactly 0: these edges reach nothing that '{name}' reads"
+    return EdgeEffects(
+        sets=tuple(sets),
+        effect=effect,
+        baseline=baseline,
+        kind=intervention.kind,
+        intervention=str(intervention),
+        reference=intervention.reference,
+        metric=name,
+        method="exact",
+        device=str(effect.device),
+        warning=warning,
+    )
+
+
+def chunks(wiring: Wiring, rows: Sequence[int]) -> Iterable[list[int]]:
+    """`rows` in runs that keep one pass's largest activation to about CHUNK numbers."""
+    cfg, (examples, positions, vocabulary) = wiring.model.cfg, wiring.logits.shape
+    largest = examples * positions * max(vocabulary, 4 * cfg.d_model, cfg.n_heads * positions)
+    size = max(1, CHUNK // largest)
+    return (list(rows[start : start + size]) for start in range(0, len(rows), size))
+
+
+@dataclass(frozen=True, eq=False)
+class PathEffect:
+    """Performance lost when one path carries replaced values and every other path those of the run itself.
+
+    hops: the edges of each step. Other fields as for `EdgeEffects`.
+    """
+
+    hops: tuple[tuple[Edge, ...], ...]
+    effect: Float[Tensor, " example"]
+    baseline: Float[Tensor, " example"]
+    kind: str
+    intervention: str
+    reference: Tensor | None
+    metric: str
+    device: str
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per example: path, example, baseline, effect, kind, metric."""
+        nodes = [hop[0].source for hop in self.hops] + [END]
+        return pd.DataFrame(
+            {
+                "path": " -> ".join(map(str, nodes)),
+                "example": range(len(self.effect)),
+                "baseline": self.baseline.cpu().numpy(),
+                "effect": self.effect.cpu().numpy(),
+                "kind": self.kind,
+                "metric": self.metric,
+            }
+        )
+
+
+def patch_path(
+    model: HookedModel,
+    inputs: Shaped[Tensor, "example ..."],
+    metric: Metric,
+    intervention: Intervention,
+    path: Sequence[Node | Collection[Edge]],
+    *,
+    read: Sequence[int] | None = None,
+) -> PathEffect:
+    """How much of `metric` is lost when the replaced output of the first node travels along `path` to the end only.
+
+    path: nodes from the first to END, every port and position of each being reached; or for each hop the edges that
+    carry it. Each node on the way is computed anew from its changed input, everything else it reads being as in the
+    run (Goldowsky-Dill et al. 2023). Other arguments as for `patch_edges`.
+
+    Raises ValueError for a path that does not end in END or whose hops do not join, and what `patch_edges` raises.
+    """
+    with untouched(model):
+        wiring = wire(model, inputs)
+        hops = _hops(wiring, path)
+        wiring.check(edge for hop in hops for edge in hop)
+        name, seen = metric_name(metric), list(wiring.positions_of(read))
+        baseline = performance(metric, wiring.logits[:, seen], name)
+        carried: Outputs = reference_outputs(wiring, intervention)
+        logits = wiring.logits
+        for hop in hops:
+            node = hop[0].destination
+            found, live = run_edge_sets(wiring, [hop], carried, keep=() if node == END else (node,))
+            carried = {node: value[0] for node, value in live.items()}
+            logits = found[0]
+        return PathEffect(
+            hops=hops,
+            effect=baseline - performance(metric, logits[:, seen], name),
+            baseline=baseline,
+            kind=intervention.kind,
+            intervention=str(intervention),
+            reference=intervention.reference,
+            metric=name,
+            device=str(baseline.device),
+        )
+
+
+def _hops(wiring: Wiring, path: Sequence[Node | Collection[Edge]]) -> tuple[tuple[Edge, ...], ...]:
+    if len(path) and all(isinstance(step, Node) for step in path):
+        nodes = cast("Sequence[Node]", path)
+        every = wiring.edges()
+        joined = list(pairwise(nodes))
+        hops = [tuple(edge for edge in every if (edge.source, edge.destination) == pair) for pair in joined]
+        for (source, destination), hop in zip(joined, hops, strict=True):
+            if not hop:
+                raise ValueError(
+                    f"nothing that {source} writes is read by {destination}: a path goes forward to the end"
+                )
+    elif any(isinstance(step, Node) for step in path):
+        raise ValueError("a path is a list of nodes or a list of edge collections, not of both")
+    else:
+        hops = [tuple(cast("Collection[Edge]", step)) for step in path]
+    if not hops or not all(hops) or hops[-1][0].destination != END:
+        raise ValueError("a path needs a hop for every step and ends in END")
+    for hop in hops:
+        if len({(edge.source, edge.destination) for edge in hop}) != 1:
+            raise ValueError("the edges of one hop must join the same two nodes")
+    for before, after in pairwise(hops):
+        if before[0].destination != after[0].source:
+            raise ValueError(f"the path breaks: {before[0].destination} is not {after[0].source}")
+    return tuple(hops)
