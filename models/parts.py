@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 from transformer_lens.components import Attention
 from transformer_lens.hook_points import HookPoint
@@ -49,8 +49,55 @@ class BlindClsAttention(Attention):
         return mask
 
 
+class PairEmbed(nn.Module):
+    """The sum of three tables: one for a token's type, one for each of the two labels that it carries.
+
+    Takes tokens [batch, position, 3] as (type, a, b). The tables' sizes are options, in that order; cfg.d_vocab counts
+    the rows of all three, in which `W_E` lists them.
+    """
+
+    def __init__(self, cfg: Any, model: Any, *, types: int, labels: int) -> None:
+        super().__init__()
+        self.cfg = cfg
+        if cfg.d_vocab != types + 2 * labels:
+            raise ValueError(f"d_vocab is {cfg.d_vocab}, not the {types} + 2 * {labels} rows of the three tables")
+        self.W_T = nn.Parameter(torch.zeros(types, cfg.d_model, dtype=cfg.dtype))
+        self.W_A = nn.Parameter(torch.zeros(labels, cfg.d_model, dtype=cfg.dtype))
+        self.W_B = nn.Parameter(torch.zeros(labels, cfg.d_model, dtype=cfg.dtype))
+
+    @property
+    def W_E(self) -> Float[Tensor, "vocabulary model"]:
+        """The rows of the three tables, one after the other."""
+        return torch.cat([self.W_T, self.W_A, self.W_B])
+
+    def forward(self, tokens: Int[Tensor, "batch position 3"]) -> Float[Tensor, "batch position model"]:
+        kind, a, b = tokens.unbind(-1)
+        return self.W_T[kind] + self.W_A[a] + self.W_B[b]
+
+
+class NoPosition(nn.Module):
+    """A positional embedding of zeros: the order of the tokens shows in the causal mask alone."""
+
+    def __init__(self, cfg: Any, model: Any) -> None:
+        super().__init__()
+        self.cfg = cfg
+
+    @property
+    def W_pos(self) -> Float[Tensor, "position model"]:
+        """Zeros, for whoever reads the weights."""
+        return torch.zeros(self.cfg.n_ctx, self.cfg.d_model, dtype=self.cfg.dtype, device=self.cfg.device)
+
+    def forward(
+        self, tokens: Shaped[Tensor, "batch position *rest"], past_kv_pos_offset: int = 0, attention_mask: Any = None
+    ) -> Float[Tensor, "batch position model"]:
+        size = (*tokens.shape[:2], self.cfg.d_model)
+        return torch.zeros(size, dtype=self.cfg.dtype, device=tokens.device)
+
+
 # What a checkpoint may name as a part: slot names are those of HookedTransformer's own attributes.
 PARTS: dict[str, type[nn.Module]] = {
     "TiedUnembed": TiedUnembed,
     "BlindClsAttention": BlindClsAttention,
+    "PairEmbed": PairEmbed,
+    "NoPosition": NoPosition,
 }
