@@ -37,10 +37,7 @@ def run(options: Score) -> dict[str, Any]:
 
 def show(result: dict[str, Any]) -> None:
     """Print it for a reader."""
-    rows = [
-        [f"{layer}.{head}", *usage]
-        for (layer, head), usage in zip(result["heads"], result["usage"], strict=True)
-    ]
+    rows = [[f"{layer}.{head}", *usage] for (layer, head), usage in zip(result["heads"], result["usage"], strict=True)]
     print_table(["head", *(f"usage: {role}" for role in result["roles"])], rows)
     level = result["chance"]
     shown = {name: result[name] for name in ("specialisation", "separation", "information", "coverage")}

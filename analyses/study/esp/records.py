@@ -1,0 +1,60 @@
+"""What the endpoint selection study holds of each model and each way of making one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+
+from models.esp.certificate import Certificate
+from models.hooked import HookedTransformer
+
+
+@dataclass(frozen=True)
+class Run:
+    """One model on the study's graph.
+
+    errors: of all 2m questions, at the weights kept (fewest errors). step: of those weights. solved: the first step
+    without an error, None where there was none. certificate: of one-head models.
+    """
+
+    seed: int
+    errors: int
+    accuracy: float
+    step: int
+    solved: int | None
+    model: HookedTransformer
+    directory: Path
+    certificate: Certificate | None = None
+
+
+@dataclass(frozen=True)
+class Curves:
+    """A method's seeds over training. steps: recorded ones. Accuracy, and specialisation where it was followed."""
+
+    steps: Sequence[int]
+    accuracy: Float[np.ndarray, "seed step"]
+    endpoint_share: Float[np.ndarray, "seed step"] | None = None
+    specialisation: Float[np.ndarray, "seed step"] | None = None
+
+
+@dataclass(frozen=True)
+class Method:
+    """One way of making models: its name for a reader, and what it made."""
+
+    key: str
+    label: str
+    note: str
+    heads: int
+    runs: tuple[Run, ...]
+    curves: Curves | None = None
+    constructed: bool = False
+    recipe: dict = field(default_factory=dict)
+
+    @property
+    def best(self) -> Run:
+        """The run with the fewest errors, the earlier seed where several have them."""
+        return min(self.runs, key=lambda run: (run.errors, run.seed))
