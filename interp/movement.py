@@ -35,7 +35,7 @@ class Movement:
         return self.targets / np.maximum(self.visible, 1)
 
 
-def visible_keys(scores: Float[Tensor, "example head query key"]) -> Bool[Tensor, "example head query key"]:
+def visible_keys(scores: Float[Tensor, "*any key"]) -> Bool[Tensor, "*any key"]:
     """Which keys a query can see, from the scores before the softmax: masked ones hold -inf or the lowest number."""
     return scores > torch.finfo(scores.dtype).min / 2
 

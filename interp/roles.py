@@ -138,7 +138,7 @@ def score(model: HookedModel, roles: Sequence[Role], *, batch: int = 64) -> Spec
     roles = tuple(roles)
     _check(roles)
     moves: dict[str, Movement] = {}
-    for group, queries in _together(roles):
+    for group, queries in by_inputs(roles):
         readings = [(kept, role.targets) for kept, role in zip(queries, group, strict=True)]
         for role, moved in zip(group, movement(model, group[0].inputs, readings, batch=batch), strict=True):
             moves[role.name] = moved
@@ -248,7 +248,7 @@ def _named(result: Specialisation, usage: float, margin: float) -> tuple[str | N
 
 
 def _all_inputs(roles: tuple[Role, ...]) -> Tensor:
-    distinct = [group[0].inputs for group, _ in _together(roles)]
+    distinct = [group[0].inputs for group, _ in by_inputs(roles)]
     if len({inputs.shape[1:] for inputs in distinct}) > 1:
         raise ValueError("the roles' inputs differ in length: give the reference data of the ablation")
     return torch.cat(distinct)
@@ -287,8 +287,11 @@ def _same(one: Tensor, other: Tensor) -> bool:
     return one is other or (one.shape == other.shape and one.dtype == other.dtype and torch.equal(one, other))
 
 
-def _together(roles: tuple[Role, ...]) -> Iterator[tuple[list[Role], list[Bool[Tensor, "example query"]]]]:
-    """Roles that share their inputs, each with the queries that count."""
+def by_inputs(roles: tuple[Role, ...]) -> Iterator[tuple[list[Role], list[Bool[Tensor, "example query"]]]]:
+    """The roles that share their inputs, together, each with the queries that count: see `score`.
+
+    Raises ValueError where a role is played nowhere, or only where another role has the same target.
+    """
     groups: list[list[Role]] = []
     for role in roles:
         for group in groups:
