@@ -31,7 +31,7 @@ class Drawing:
     content: str
 
     def svg(self, title: str, description: str, attributes: str = "") -> str:
-        """The drawing as an `<svg>` with its alternative text; ids are still local."""
+        """The drawing as an `<svg>` with its alternative text and fresh ids."""
         name, told = local("title"), local("description")
         whole = el(
             "svg",
@@ -43,13 +43,12 @@ class Drawing:
             width=round(self.width),
             height=round(self.height),
             role="img",
-            aria_labelledby=f"{name} {told}" if description else str(name),
             font_family=theme.FONT,
             font_size=14,
         )
         whole.attributes["aria-labelledby"] = f"{name} {told}" if description else str(name)
         text = str(whole)
-        return f"<svg{attributes}{text[4:-6]}{self.content}</svg>"
+        return numbered(f"<svg{attributes}{text[4:-6]}{self.content}</svg>")
 
 
 def drawing(width: float, height: float, content: Iterable[Element | str | None]) -> Drawing:
@@ -80,12 +79,12 @@ class Figure:
     @property
     def svg(self) -> str:
         """The wide drawing as SVG, with fresh ids; for a page or cell that shows it in light and dark."""
-        return numbered(self._drawn(self.wide).svg(self.title, self.description))
+        return self._drawn(self.wide).svg(self.title, self.description)
 
     @property
     def svg_narrow(self) -> str | None:
         """The narrow drawing as SVG with fresh ids, where there is one."""
-        return None if self.narrow is None else numbered(self.narrow.svg(self.title, self.description))
+        return None if self.narrow is None else self.narrow.svg(self.title, self.description)
 
     def to_html(self) -> str:
         """The figure as an HTML fragment for a page that has the style sheet and the scripts (`page.py` makes one)."""
@@ -124,7 +123,7 @@ class Figure:
             whole = whole[:start] + rules + whole[start:]
         else:
             whole = theme.resolve(whole, appearance)
-        return '<?xml version="1.0" encoding="UTF-8"?>\n' + numbered(whole) + "\n"
+        return '<?xml version="1.0" encoding="UTF-8"?>\n' + whole + "\n"
 
     def standalone_html(self) -> str:
         """The figure as an HTML document without any request."""
@@ -188,7 +187,7 @@ def switch_css(figures: Iterable[Figure]) -> str:
     widths = sorted({round(one.wide.width) for one in figures if one.wide is not None})
     return "".join(
         f"@container hl (max-width:{int(width * SHRINK)}px){{.hl-w{width} .hl-narrow{{display:block}}"
-        f".hl-w{width} .hl-narrow{{}}.hl-w{width} .hl-wide:has(~.hl-narrow){{display:none}}}}"
+        f".hl-w{width} .hl-wide:has(~.hl-narrow){{display:none}}}}"
         for width in widths
     )
 

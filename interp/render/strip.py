@@ -6,10 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, SupportsFloat
 
-from interp.render.axis import Axis
-from interp.render.figure import Figure
-from interp.render.text import Rich
-from interp.render.theme import Head
+import numpy as np
+
+from interp.render.axis import Axis, Ruler, ruler
+from interp.render.diverging import array
+from interp.render.figure import Drawing, Figure, drawing
+from interp.render.marks import TICK, bottom_axis, diamond, dot
+from interp.render.svg import Element, el, group, hatch, label, line, measure, rect, url
+from interp.render.text import Rich, plain
+from interp.render.theme import Head, heads
 
 
 @dataclass(frozen=True)
@@ -64,4 +69,178 @@ def strip_chart(
     proven limit, drawn as a solid line with the forbidden region hatched over the bounded rows. result_heading: above
     the right column. Raises ValueError for no rows and for a value that is not finite.
     """
-    raise NotImplementedError
+    rows = [*(row for row in rows if row.bounded), *(row for row in rows if not row.bounded)]
+    if not rows:
+        raise ValueError("a strip chart needs at least one row")
+    values = [_values(row) for row in rows]
+    axis = axis or Axis()
+    every = [value for row in values for value in row] + ([float(limit.value)] if limit else [])
+    wide = _wide(rows, values, axis, limit, result_heading, every)
+    narrow = _narrow(rows, values, axis, limit, every)
+    return Figure(title, description, caption, wide, narrow)
+
+
+def _values(row: StripRow) -> list[float]:
+    values = array(row.values).reshape(-1)
+    if not np.isfinite(values).all():
+        raise ValueError(f"the row {plain(row.label)!r} holds a value that is not finite")
+    return values.tolist()
+
+
+def _columns(values: Sequence[float], x: Ruler, radius: float) -> list[tuple[float, int]]:
+    """Stacks of dots as (pixel, how many): equal values share a column at their value; a column takes in what lies
+    within half a dot of its first value, and stands at their mean."""
+    columns: list[list[float]] = []
+    for pixel in sorted(x(value) for value in values):
+        if columns and pixel - columns[-1][0] < radius:
+            columns[-1].append(pixel)
+        else:
+            columns.append([pixel])
+    return [(sum(column) / len(column), len(column)) for column in columns]
+
+
+@dataclass(frozen=True)
+class _Dots:
+    """How a row's dots are stacked: their radius, the distance from dot to dot, and the columns."""
+
+    radius: float
+    pitch: float
+    columns: list[tuple[float, int]]
+
+    @property
+    def height(self) -> float:
+        return max((count for _, count in self.columns), default=1) * self.pitch + 16
+
+
+def _stacked(row: StripRow, values: Sequence[float], x: Ruler, size: float) -> _Dots:
+    radius = size * (1.2 if len(heads(row.heads)) > 1 else 1.0)
+    columns = _columns(values, x, radius)
+    tallest = max((count for _, count in columns), default=1)
+    return _Dots(radius, min(radius * 1.72, 200 / tallest), columns)
+
+
+def _drawn(row: StripRow, dots: _Dots, middle: float) -> Element:
+    owners = heads(row.heads)
+    whole = group(stroke="bg", stroke_width=0.7) if len(owners) == 1 else group()
+    for at, count in dots.columns:
+        for index in range(count):
+            y = middle + (index - (count - 1) / 2) * dots.pitch
+            whole.add(diamond(at, y, owners) if row.marker == "diamond" else dot(at, y, owners, dots.radius))
+    return whole
+
+
+def _hatched(x: Ruler, limit: Limit, top: float, bottom: float) -> Element:
+    at = x(limit.value)
+    left, right = (at, x.end) if limit.side == "above" else (x.start, at)
+    whole = rect(left, top, max(right - left, 0), bottom - top)
+    whole.attributes["fill"] = str(url("hatch"))
+    return whole
+
+
+def _wide(
+    rows: Sequence[StripRow],
+    values: Sequence[Sequence[float]],
+    axis: Axis,
+    limit: Limit | None,
+    heading: Rich,
+    every: Sequence[float],
+) -> Drawing:
+    x = ruler(axis, every, 236, 984)
+    top = 50.0 if limit else 30.0
+    stacks = [_stacked(row, row_values, x, 4) for row, row_values in zip(rows, values)]
+    heights = [max(56, stack.height) for stack in stacks]
+    bounded = sum(height for row, height in zip(rows, heights) if row.bounded)
+    gap = 12 if limit and any(not row.bounded for row in rows) else 0
+    parts: list[Element | None] = [label(1080, 34, heading, size=TICK, fill="muted", anchor="end")]
+    if limit:
+        at = x(limit.value)
+        parts = [el("defs", hatch()), *parts, _hatched(x, limit, top, top + bounded + 6)]
+        after = limit.side == "above"
+        room = at - 10
+        parts += [
+            label(at - 10, 16, limit.label if after else limit.beyond, anchor="end", width=room),
+            label(
+                at - 10,
+                34,
+                limit.formula if after else limit.beyond_note,
+                size=TICK,
+                fill="muted",
+                anchor="end",
+                width=room,
+            ),
+            label(at + 12, 16, limit.beyond if after else limit.label, width=max(990 - at, 60)),
+            label(
+                at + 12,
+                34,
+                limit.beyond_note if after else limit.formula,
+                size=TICK,
+                fill="muted",
+                width=max(990 - at, 60),
+            ),
+        ]
+    y = top
+    marks: list[Element] = []
+    for index, (row, stack, height) in enumerate(zip(rows, stacks, heights)):
+        if gap and not row.bounded and (index == 0 or rows[index - 1].bounded):
+            y += gap
+        middle = y + height / 2
+        parts += [
+            label(0, middle - 3, row.label, width=222),
+            label(0, middle + 14, row.note, size=TICK, fill="muted", width=222),
+            label(1080, middle - 2, row.result, size=15, bold=True, anchor="end", width=88),
+            label(1080, middle + 15, row.result_note, size=TICK, fill="muted", anchor="end", width=88),
+        ]
+        y += height
+        if index + 1 < len(rows):
+            parts.append(line(x.start, y, x.end, y))
+        marks.append(_drawn(row, stack, middle))
+    if limit:
+        at = x(limit.value)
+        parts.append(line(at, 40, at, top + bounded + 6, stroke="ink", stroke_width=2))
+    parts += marks
+    parts.append(bottom_axis(x, y + 8, axis.label))
+    return drawing(1080, y + 8 + (46 if plain(axis.label) else 26), parts)
+
+
+def _narrow(
+    rows: Sequence[StripRow], values: Sequence[Sequence[float]], axis: Axis, limit: Limit | None, every: Sequence[float]
+) -> Drawing:
+    x = ruler(axis, every, 12, 356, most=5)
+    parts: list[Element | None] = []
+    y = 8.0
+    if limit:
+        at = x(limit.value)
+        parts = [el("defs", hatch())]
+        first, second = limit.short or limit.label, limit.short_formula or limit.formula
+        beside = list(limit.short_beyond) or [limit.beyond, limit.beyond_note]
+        right = max(measure(one, TICK) for one in beside) if beside else 0
+        split = at - 8 > 150 and 366 - at > right * 0.4
+        room = 356 - right - 16
+        anchor, where = ("end", min(at - 6, room)) if split else ("start", 12)
+        parts += [
+            label(where, 16, first, anchor=anchor, width=room - 12),
+            label(where, 34, second, size=TICK, fill="muted", anchor=anchor, width=room - 12),
+            *(label(356, 16 + 18 * i, one, size=TICK, fill="muted", anchor="end") for i, one in enumerate(beside[:2])),
+            line(at, 42, at, 60, stroke="ink", stroke_width=2),
+        ]
+        y = 64
+    for index, (row, row_values) in enumerate(zip(rows, values)):
+        stack = _stacked(row, row_values, x, 3.2)
+        height = max(26, stack.height)
+        parts += [
+            label(12, y + 14, row.label, width=250),
+            label(12, y + 31, row.note, size=TICK, fill="muted", width=230),
+            label(356, y + 14, row.result, size=15, bold=True, anchor="end", width=88),
+            label(356, y + 31, row.result_note, size=TICK, fill="muted", anchor="end", width=104),
+        ]
+        y += 38
+        if limit and row.bounded:
+            at = x(limit.value)
+            parts += [_hatched(x, limit, y, y + height), line(at, y, at, y + height, stroke="ink", stroke_width=2)]
+        parts.append(_drawn(row, stack, y + height / 2))
+        y += height
+        if index + 1 < len(rows):
+            parts.append(line(x.start, y, x.end, y))
+            y += 10
+    parts.append(bottom_axis(x, y + 6, axis.label, width=356))
+    return drawing(372, y + 6 + (46 if plain(axis.label) else 26), parts)

@@ -135,10 +135,10 @@ def hatch(name: str = "hatch") -> Element:
     """The pattern of what theory forbids: 45 degree lines."""
     return el(
         "pattern",
-        line(0, 0, 0, 7, stroke="hatch", stroke_width=1.4),
+        line(4, 0, 4, 8, stroke="hatch", stroke_width=1),
         id=local(name),
-        width=7,
-        height=7,
+        width=8,
+        height=8,
         patternUnits="userSpaceOnUse",
         patternTransform="rotate(45)",
     )
