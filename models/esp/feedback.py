@@ -59,9 +59,9 @@ def minimum_feedback_arc_set(graph: Digraph | nx.Graph | str, *, time_limit: flo
 
     Of two opposite arcs every order gives up one, so their common multiplicity is counted and taken out; complete
     digraphs end here, with n(n-1)/2. What is left falls into strongly connected components, which no order links. One
-    of up to 12 vertices is solved over subsets of its vertices. A larger one is given to igraph's two exact integer
-    programs (Baharev et al. 2021), each in a process that is killed at the time limit or when the other is done; while
-    they run, a linear program over cycles bounds from below and local search from above, which can meet earlier.
+    of up to 12 vertices is solved over subsets of its vertices. In a larger one local search bounds from above and a
+    linear program over cycles from below; where they do not meet, igraph's two exact integer programs (Baharev et al.
+    2021) race, each in a process that is killed at the time limit or when the other is done.
 
     ValueError for a time limit that is not positive and for graphs that `read_graph` refuses.
     """
@@ -103,19 +103,21 @@ def _component(n: int, weights: Mapping[Arc, int], deadline: float) -> tuple[lis
     if n <= SMALL:
         order = subset_order(n, weights)
         return order, _cost(order, weights)
-    order = good_order(n, weights)
-    with _Race(n, weights, deadline) as race:
-        lower = 0
-        for lower in cycle_bound(n, weights, deadline):
-            if lower == _cost(order, weights) or race.done():
-                break
-        while lower < _cost(order, weights) and race.running() and not race.done() and time.monotonic() < deadline:
-            time.sleep(0.01)
-        found = race.result()
-    if found is not None:
-        optimum = _cost(found, weights)
-        return (order if _cost(order, weights) == optimum else found), optimum
-    return order, lower
+    order = good_order(n, weights, until=_share(deadline))
+    cost, lower = _cost(order, weights), 0
+    for lower in cycle_bound(n, weights, _share(deadline)):
+        if lower == cost:
+            return order, lower
+    found = _race(n, weights, deadline)
+    if found is None:
+        return order, lower
+    optimum = _cost(found, weights)
+    return (order if cost == optimum else found), optimum
+
+
+def _share(deadline: float) -> float:
+    now = time.monotonic()
+    return now + (deadline - now) / 4
 
 
 def _cost(order: Sequence[int], weights: Mapping[Arc, int]) -> int:
@@ -123,51 +125,38 @@ def _cost(order: Sequence[int], weights: Mapping[Arc, int]) -> int:
     return sum(weight for (u, v), weight in weights.items() if rank[u] > rank[v])
 
 
-class _Race:
-    """igraph's exact variants on one problem, in processes that never outlive the `with` block."""
-
-    def __init__(self, n: int, weights: Mapping[Arc, int], deadline: float) -> None:
-        self.n, self.arcs, self.weights = n, list(weights), weights
-        # The program with triangle inequalities has of the order of n^3 rows: beyond LARGE it only eats memory.
-        self.methods = ("ip_ti", "ip_cg") if n <= LARGE else ("ip_cg",)
-        self.limit = deadline - time.monotonic()
-        self.processes: list[tuple[subprocess.Popen[bytes], tempfile._TemporaryFileWrapper]] = []
-        self.stack = ExitStack()
-
-    def __enter__(self) -> _Race:
-        request = {"n": self.n, "arcs": self.arcs, "weights": list(self.weights.values()), "limit": max(self.limit, 0)}
-        for method in self.methods:
-            question = self.stack.enter_context(tempfile.TemporaryFile())
-            answer = self.stack.enter_context(tempfile.TemporaryFile())
+def _race(n: int, weights: Mapping[Arc, int], deadline: float) -> list[int] | None:
+    """An optimal order by igraph's exact variants in processes of their own; None where the deadline comes first."""
+    arcs = list(weights)
+    # The program with triangle inequalities has of the order of n^3 rows: beyond LARGE it only eats memory.
+    methods = ("ip_ti", "ip_cg") if n <= LARGE else ("ip_cg",)
+    request = {"n": n, "arcs": arcs, "weights": list(weights.values()), "limit": max(deadline - time.monotonic(), 0)}
+    racers = []
+    with ExitStack() as stack:
+        for method in methods:
+            question, answer = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(2))
             question.write(json.dumps({**request, "method": method}).encode())
             question.seek(0)
             command = [sys.executable, "-P", str(Path(feedback_worker.__file__))]
             process = subprocess.Popen(command, stdin=question, stdout=answer, stderr=subprocess.DEVNULL)
-            self.stack.callback(process.wait)
-            self.stack.callback(process.kill)
-            self.processes.append((process, answer))  # type: ignore[arg-type]
-        return self
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            racers.append((process, answer))
+        while time.monotonic() < deadline:
+            states = [process.poll() for process, _ in racers]
+            if 0 in states:
+                answer = racers[states.index(0)][1]
+                answer.seek(0)
+                return _order_without(n, arcs, json.loads(answer.read()))
+            if None not in states:
+                return None
+            time.sleep(0.01)
+    return None
 
-    def __exit__(self, *reason: object) -> None:
-        self.stack.close()
 
-    def running(self) -> bool:
-        """Whether a solver still works."""
-        return any(process.poll() is None for process, _ in self.processes)
-
-    def done(self) -> bool:
-        """Whether a solver has answered."""
-        return any(process.poll() == 0 for process, _ in self.processes)
-
-    def result(self) -> list[int] | None:
-        """An optimal order, once a solver has answered; the first variant's where both have."""
-        for process, answer in self.processes:
-            if process.poll() != 0:
-                continue
-            answer.seek(0)
-            kept = nx.DiGraph()
-            kept.add_nodes_from(range(self.n))
-            kept.add_edges_from(self.arcs)
-            kept.remove_edges_from([self.arcs[k] for k in json.loads(answer.read())])
-            return list(nx.lexicographical_topological_sort(kept))
-        return None
+def _order_without(n: int, arcs: Sequence[Arc], removed: Sequence[int]) -> list[int]:
+    kept = nx.DiGraph()
+    kept.add_nodes_from(range(n))
+    kept.add_edges_from(arcs)
+    kept.remove_edges_from([arcs[k] for k in removed])
+    return list(nx.lexicographical_topological_sort(kept))

@@ -55,10 +55,13 @@ def subset_order(n: int, weights: Mapping[Arc, int]) -> list[int]:
     return order[::-1]
 
 
-def good_order(n: int, weights: Mapping[Arc, int], *, restarts: int = 20, seed: int = 0) -> list[int]:
+def good_order(
+    n: int, weights: Mapping[Arc, int], *, until: float = math.inf, restarts: int = 20, seed: int = 0
+) -> list[int]:
     """A locally best order: no vertex can move elsewhere and save an arc.
 
-    Starts from Eades, Lin and Smyth's order (igraph), then from seeded disturbances of the best order so far.
+    Starts from Eades, Lin and Smyth's order (igraph), then from seeded disturbances of the best order so far. Ends at
+    the time `until` (of time.monotonic) at the latest, and is then only good.
     """
     matrix = _matrix(n, weights)
     arcs = list(weights)
@@ -66,24 +69,26 @@ def good_order(n: int, weights: Mapping[Arc, int], *, restarts: int = 20, seed: 
     removed = set(graph.feedback_arc_set(weights=[weights[arc] for arc in arcs], method="eades"))
     kept = nx.DiGraph([arc for k, arc in enumerate(arcs) if k not in removed])
     kept.add_nodes_from(range(n))
-    best = _sift(list(nx.lexicographical_topological_sort(kept)), matrix)
+    best = _sift(list(nx.lexicographical_topological_sort(kept)), matrix, until)
     cost = _backward(best, matrix)
     generator = np.random.default_rng(seed)
     for _ in range(restarts):
+        if time.monotonic() > until:
+            break
         order = list(best)
         for vertex in generator.choice(n, size=max(2, n // 5), replace=False).tolist():
             order.remove(vertex)
             order.insert(int(generator.integers(n)), vertex)
-        order = _sift(order, matrix)
+        order = _sift(order, matrix, until)
         if (found := _backward(order, matrix)) < cost:
             best, cost = order, found
     return best
 
 
-def _sift(order: list[int], matrix: Int[np.ndarray, "tail head"]) -> list[int]:
+def _sift(order: list[int], matrix: Int[np.ndarray, "tail head"], until: float) -> list[int]:
     """Move single vertices to their best places until no move gains."""
     gained = True
-    while gained:
+    while gained and time.monotonic() < until:
         gained = False
         for vertex in sorted(order):
             place = order.index(vertex)
@@ -120,18 +125,22 @@ def cycle_bound(n: int, weights: Mapping[Arc, int], deadline: float) -> Iterator
     lower = 0
     yield lower
     while time.monotonic() < deadline:
-        fresh = []
+        touched: set[int] = set()
         for arc in arcs:
+            if number[arc] in touched:
+                continue
             cycle = _light_cycle(arc, heads, number, values)
             if cycle is not None and cycle not in known:
                 known[cycle] = None
-                fresh.append(cycle)
-        if not fresh:
+                touched |= cycle
+            if time.monotonic() > deadline:
+                break
+        if not touched:
             return
         rows = [k for k, cycle in enumerate(known) for _ in cycle]
         columns = [arc for cycle in known for arc in sorted(cycle)]
         matrix = csr_array((np.ones(len(rows)), (rows, columns)), shape=(len(known), len(arcs)))
-        left = max(deadline - time.monotonic(), 0.01)
+        left = max(deadline - time.monotonic(), 1.0)
         solved = linprog(cost, A_ub=-matrix, b_ub=-np.ones(len(known)), method="highs", options={"time_limit": left})
         if solved.status != 0:
             return
