@@ -1,0 +1,93 @@
+"""The cells of a sweep with what is there and what is put there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from interp.sites import Grid, component, hook_name
+
+Cell = Int[Tensor, " cell"]
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """A grid of sites, the activations of the destination run (`old`) and what is put there (`new`), by hook name.
+
+    Cells of a layer are numbered in row-major order of the grid's axes without `layer`.
+    """
+
+    grid: Grid
+    old: Mapping[str, Tensor]
+    new: Mapping[str, Tensor]
+
+    @property
+    def component(self) -> str:
+        """The component that is edited."""
+        return self.grid.component
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The grid's axes beside layer."""
+        return tuple(axis for axis in self.grid.by if axis != "layer")
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """The axes of one example's activation that a cell selects from, in the activation's own order."""
+        axes = component(self.component).axes
+        return ("position", "head") if axes == ("head", "position") else axes
+
+    def count(self) -> int:
+        """How many cells a layer has."""
+        return prod(len(self.grid.labels[axis]) for axis in self.axes)
+
+    def label(self, axis: str, which: Cell) -> Cell:
+        """The label along `axis` of each cell in `which`."""
+        sizes = [len(self.grid.labels[name]) for name in self.axes]
+        number = self.axes.index(axis)
+        along = which // prod(sizes[number + 1 :]) % sizes[number]
+        return torch.tensor(self.grid.labels[axis])[along]
+
+    def before(self, layer: int) -> Tensor:
+        """The destination run's activation at `layer`."""
+        return self.old[hook_name(self.component, layer)]
+
+    def after(self, layer: int) -> Tensor:
+        """What is put there."""
+        return self.new[hook_name(self.component, layer)]
+
+    def edits(self, layer: int, which: Cell) -> Bool[Tensor, "cell 1 ..."]:
+        """Which entries of the activation each cell edits, ready to broadcast over examples and features."""
+        old = self.before(layer)
+        mask = torch.ones((len(which), *[1] * old.ndim), dtype=torch.bool)
+        for number, axis in enumerate(self.entries):
+            size = old.shape[number + 1]
+            if axis in self.axes:
+                along = torch.zeros(len(which), size, dtype=torch.bool)
+                along[torch.arange(len(which)), self.label(axis, which)] = True
+            else:
+                along = torch.zeros(1, size, dtype=torch.bool)
+                along[:, list(self.grid.labels[axis])] = True
+            shape = [1] * mask.ndim
+            shape[0], shape[number + 2] = along.shape
+            mask = mask & along.reshape(shape)
+        return mask.to(old.device)
+
+    def changed(self, layer: int) -> Bool[Tensor, "cell example"]:
+        """Whether what is put there differs at all from what is there: a cell that changes nothing is not run."""
+        differs = self.before(layer) != self.after(layer)
+        if self.component != "pattern":
+            differs = differs.any(-1)
+        for number, axis in enumerate(self.entries):
+            differs = differs.index_select(number + 1, torch.tensor(self.grid.labels[axis], device=differs.device))
+        for number, axis in reversed(list(enumerate(self.entries))):
+            if axis not in self.axes:
+                differs = differs.any(number + 1)
+        kept = [axis for axis in self.entries if axis in self.axes]
+        order = [kept.index(axis) + 1 for axis in self.axes]
+        return differs.permute(*order, 0).reshape(-1, differs.shape[0])

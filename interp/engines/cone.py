@@ -1,0 +1,428 @@
+"""The exact effect of a change in the residual stream, computed on what can change and on nothing else.
+
+A change at one position above layer l is a cone: new queries, keys and values at that position in block l + 1, the
+positions that can attend to it in later blocks, and in the last block the positions that the metric reads. Everything
+outside the cone is the unpatched run, which is kept. The arithmetic is the block's own: residual + attention of ln1,
+then + MLP of ln2, on the model's weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from interp.engines.support import Unsupported, require_supported
+from interp.model import HookedModel
+
+Residual = Float[Tensor, "cell example out model"]
+Logits = Float[Tensor, "cell example read vocabulary"]
+Positions = Int[Tensor, " cell"]
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """One block's weights, laid out for matrix products: heads joined, keys beside values."""
+
+    norm1: Callable[[Tensor], Tensor]
+    norm2: Callable[[Tensor], Tensor]
+    W_Q: Float[Tensor, "model head_d_head"]
+    b_Q: Float[Tensor, " head_d_head"]
+    W_KV: Float[Tensor, "model kv_head_d_head"]
+    b_KV: Float[Tensor, " kv_head_d_head"]
+    W_O: Float[Tensor, "head_d_head model"]
+    b_O: Float[Tensor, " model"]
+    scale: float
+    mlp: Any
+    mlp_size: int
+    attention: Any
+    rotary: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """One layer of the unpatched run. `group` counts the query heads that share a key-value head; q and k are
+    rotated where the model rotates them."""
+
+    resid_pre: Float[Tensor, "example position model"]
+    q: Float[Tensor, "example kv group position d_head"]
+    k: Float[Tensor, "example kv position d_head"]
+    v: Float[Tensor, "example kv position d_head"]
+    scores: Float[Tensor, "example kv group query key"]
+
+    @cached_property
+    def blocked(self) -> Bool[Tensor, "query key"]:
+        """Where a query cannot see a key."""
+        return self.scores[0, 0, 0] == -torch.inf
+
+    @cached_property
+    def sees_nothing(self) -> bool:
+        """Whether some query sees no key at all."""
+        return bool(self.blocked.all(-1).any())
+
+    def softmax(self, scores: Tensor) -> Tensor:
+        """Softmax over keys; 0 where a query sees none."""
+        pattern = scores.softmax(-1)
+        return pattern.nan_to_num_(0.0) if self.sees_nothing else pattern
+
+    @cached_property
+    def pattern(self) -> Float[Tensor, "example kv group query key"]:
+        """The attention pattern."""
+        return self.softmax(self.scores)
+
+    @cached_property
+    def z(self) -> Float[Tensor, "example kv group position d_head"]:
+        """What each head's values sum to."""
+        return self.pattern @ self.v[:, :, None]
+
+
+def hooks_needed(model: HookedModel, layers: Sequence[int]) -> list[str]:
+    """The activations that a Cone over blocks `layers` keeps of the unpatched run."""
+    rotary = model.cfg.positional_embedding_type == "rotary"
+    parts = ("attn.hook_rot_q", "attn.hook_rot_k") if rotary else ("attn.hook_q", "attn.hook_k")
+    parts = ("hook_resid_pre", *parts, "attn.hook_v", "attn.hook_attn_scores")
+    return [f"blocks.{layer}.{part}" for layer in layers for part in parts]
+
+
+class Cone:
+    """Patched logits at the read positions, from a change in the residual stream or inside a block's attention.
+
+    Made for one destination run and one set of read positions; see `after_block`, `into_block` and `outputs`.
+    """
+
+    name = "cone"
+
+    def __init__(
+        self,
+        model: HookedModel,
+        read: Sequence[int],
+        logits: Float[Tensor, "example position vocabulary"],
+        held: Mapping[str, Tensor],
+        *,
+        first: int,
+        budget: int = 8 << 20,
+    ) -> None:
+        """logits, held: of the unpatched run; `held` has `hooks_needed(model, range(first, layers))` and the last
+        block's resid_post. first: the lowest block that will be computed again (the number of layers where none is).
+        budget: bytes that the largest intermediate may take.
+
+        Raises Unsupported where the model is not one that this arithmetic is true for, or where this arithmetic's own
+        unpatched logits are not the model's.
+        """
+        require_supported(model)
+        self.model: Any = model
+        self.cfg = model.cfg
+        self.layers = int(model.cfg.n_layers)
+        self.first = first
+        self.budget = budget
+        self.notes: list[str] = []
+        self.done = 0
+        self.examples, self.positions, self.vocabulary = logits.shape
+        self.read = torch.tensor(list(read), dtype=torch.long)
+        self.baseline: Float[Tensor, "example read vocabulary"] = logits[:, self.read]
+        self.held = {layer: self._held(layer, held) for layer in range(first, self.layers)}
+        self.final: Float[Tensor, "example position model"] = held[f"blocks.{self.layers - 1}.hook_resid_post"]
+        self.causal = all(not (~layer.blocked).triu(1).any() for layer in self.held.values()) and (
+            bool(self.held) or self.cfg.attention_dir == "causal"
+        )
+        self.end = int(self.read.max()) + 1 if self.causal else self.positions
+        self._row_of_read = torch.full((self.positions,), -1)
+        self._row_of_read[self.read] = torch.arange(len(self.read))
+        self._blocks: dict[int, Block] = {}
+        self._check()
+
+    # ---- the unpatched run -------------------------------------------------------------------------------------
+
+    def _held(self, layer: int, held: Mapping[str, Tensor]) -> Held:
+        rotary = self.cfg.positional_embedding_type == "rotary"
+        stem = f"blocks.{layer}."
+        q, k = (held[f"{stem}attn.hook_{'rot_' if rotary else ''}{name}"] for name in "qk")
+        v, scores = held[f"{stem}attn.hook_v"], held[f"{stem}attn.hook_attn_scores"]
+        group = q.shape[2] // k.shape[2]
+        kept = Held(
+            held[f"{stem}hook_resid_pre"],
+            rearrange(q, "e p (kv g) d -> e kv g p d", g=group).contiguous(),
+            rearrange(k, "e p kv d -> e kv p d").contiguous(),
+            rearrange(v, "e p kv d -> e kv p d").contiguous(),
+            rearrange(scores, "e (kv g) q k -> e kv g q k", g=group),
+        )
+        if not ((scores == -torch.inf) == kept.blocked).all():
+            raise Unsupported("a mask that differs between examples or heads")
+        return kept
+
+    def block(self, layer: int) -> Block:
+        """The weights of block `layer`."""
+        if layer not in self._blocks:
+            block, cfg = self.model.blocks[layer], self.cfg
+            attention = block.attn
+            grouped = hasattr(attention, "_W_K") and not cfg.ungroup_grouped_query_attention
+            stem = "_" if grouped else ""
+            W_K, W_V, b_K, b_V = (getattr(attention, stem + name).detach() for name in ("W_K", "W_V", "b_K", "b_V"))
+            mlp = None if cfg.attn_only else block.mlp
+            self._blocks[layer] = Block(
+                norm1=norm_of(block.ln1),
+                norm2=norm_of(None if cfg.attn_only else block.ln2),
+                W_Q=rearrange(attention.W_Q.detach(), "h m d -> m (h d)").contiguous(),
+                b_Q=attention.b_Q.detach().flatten(),
+                W_KV=rearrange(torch.cat([W_K, W_V]), "h m d -> m (h d)").contiguous(),
+                b_KV=torch.cat([b_K, b_V]).flatten(),
+                W_O=rearrange(attention.W_O.detach(), "h d m -> (h d) m").contiguous(),
+                b_O=attention.b_O.detach(),
+                scale=1.0 / float(attention.attn_scale),
+                mlp=mlp,
+                mlp_size=0 if mlp is None else sum(p.numel() for p in mlp.parameters() if p.ndim > 1),
+                attention=attention,
+                rotary=cfg.positional_embedding_type == "rotary",
+            )
+        return self._blocks[layer]
+
+    def _check(self) -> None:
+        few = min(self.examples, 2)
+        if self.first < self.layers:
+            x = self.held[self.first].resid_pre[None, :few]
+            found = self._range(self.first, x[:, :, : self.end], 0, few)[0]
+        else:
+            found = self._unembed(self.final[:few, self.read])
+        expected = self.baseline[:few]
+        tolerance = 1e-9 if expected.dtype == torch.float64 else 1e-4
+        off = float((found - expected).abs().max()) / max(1.0, float(expected.abs().max()))
+        if not off <= tolerance:
+            raise Unsupported(f"its own unpatched logits are {off:.1e} away from the model's")
+        self.done = 0
+
+    # ---- what a caller needs to know -----------------------------------------------------------------------------
+
+    def outputs(self, layer: int, start: int) -> Int[Tensor, " out"]:
+        """The positions whose residual after block `layer` must be computed when it changes from `start` on."""
+        if layer == self.layers - 1:
+            return self.read[self.read >= start] if self.causal else self.read
+        return torch.arange(start if self.causal else 0, self.end)
+
+    def reaches(self, layer: int, position: Positions, *, inside: bool) -> Bool[Tensor, " cell"]:
+        """Whether a change at `position` can reach a read position: of the output of block `layer` itself, or
+        (`inside`) of what its attention reads there."""
+        if layer == self.layers - 1 and not inside:
+            return self._row_of_read[position] >= 0
+        return position < self.end
+
+    def cells_at_once(self, layer: int, start: int) -> int:
+        """How many cells that change positions from `start` on fit into the budget, above block `layer`."""
+        out = 1 if layer >= self.layers - 1 else max(1, self.end - start)
+        heads = int(self.cfg.n_heads)
+        width = max(3 * int(self.cfg.d_model), heads * self.end, 0 if self.cfg.attn_only else int(self.cfg.d_mlp))
+        row = max(out * width, len(self.read) * self.vocabulary)
+        return max(1, int(self.budget / (row * self.examples * self.final.element_size())))
+
+    # ---- ways in -------------------------------------------------------------------------------------------------
+
+    def into_block(self, layer: int, x: Float[Tensor, "cell example model"], position: Positions) -> Logits:
+        """Logits when the residual before block `layer` is `x` at one `position` per cell; `layer` may be the number
+        of layers: the residual after the last block, at a read position."""
+        if layer == self.layers:
+            return self.placed(self._unembed(x[:, :, None])[:, :, 0], position)
+        start = int(position.min()) if self.causal else 0
+        out = self.outputs(layer, start)
+        return self._onward(layer, self._single(layer, x, position, out), out)
+
+    def after_attention(self, layer: int, x: Float[Tensor, "cell example model"], position: Positions) -> Logits:
+        """Logits when the residual after the attention of block `layer` (resid_mid) is `x` at one position per cell."""
+        return self.into_block(layer + 1, self._mlp(layer, x), position)
+
+    def range_after_attention(self, layer: int, x: Residual, start: int) -> Logits:
+        """Logits when the residual after the attention of block `layer` is `x` at `outputs(layer, start)`."""
+        return self._onward(layer, self._mlp(layer, x), self.outputs(layer, start))
+
+    def range_into_block(self, layer: int, x: Residual, start: int) -> Logits:
+        """Logits when the residual before block `layer` is `x` at `start` and every position from there to `end`;
+        where attention is not causal, `start` is 0."""
+        if layer == self.layers:
+            return self._onward(
+                layer - 1, x[:, :, self.outputs(layer - 1, start) - start], self.outputs(layer - 1, start)
+            )
+        return self._range(layer, x, start, x.shape[1])
+
+    # ---- the cone ------------------------------------------------------------------------------------------------
+
+    def _onward(self, layer: int, x: Residual, out: Int[Tensor, " out"]) -> Logits:
+        """From the residual after block `layer` at `out` to the logits."""
+        if layer < self.layers - 1:
+            return self._range(layer + 1, x, int(out[0]), x.shape[1])
+        new = self._unembed(x)
+        if len(out) == len(self.read):
+            return new
+        logits = self.baseline.expand(x.shape[0], -1, -1, -1).clone()
+        logits[:, :, self._row_of_read[out]] = new
+        return logits
+
+    def _range(self, layer: int, x: Residual, start: int, examples: int) -> Logits:
+        """From the residual before block `layer` at `start` and every position after it to the logits."""
+        block, held = self.block(layer), self.held[layer]
+        out = self.outputs(layer, start)
+        local = out - start
+        cells, _, size, _ = x.shape
+        whole = len(out) == size
+        reads = x if whole else x[:, :, local]
+        normed = block.norm1(x)
+        k, v = self._keys_values(block, normed, torch.arange(start, start + size))
+        q = self._queries(block, normed if whole else normed[:, :, local], out)
+        q = rearrange(q, "c e o kv g d -> e kv c (g o) d")
+        k, v = rearrange(k, "c e s kv d -> e kv c d s"), rearrange(v, "c e s kv d -> e kv c s d")
+        group = held.q.shape[2]
+        scores = self._times(q, k)
+        if start:
+            before = self._times(q.flatten(2, 3), held.k[:examples, :, :start].mT)
+            scores = torch.cat([before.unflatten(2, (cells, -1)), scores], -1)
+        scores = scores.unflatten(3, (group, len(out))).mul_(block.scale)
+        pattern = held.softmax(scores.masked_fill_(held.blocked[out, : start + size], -torch.inf)).flatten(3, 4)
+        z = self._times(pattern[..., start:], v)
+        if start:
+            z += self._times(pattern[..., :start].flatten(2, 3), held.v[:examples, :, :start]).unflatten(2, (cells, -1))
+        z = rearrange(z, "e kv c (g o) d -> c e o (kv g d)", g=group)
+        mid = reads + torch.addmm(block.b_O, z.flatten(0, 2), block.W_O).view_as(reads)
+        self.done += z.numel() * block.W_O.shape[1]
+        return self._onward(layer, self._mlp(layer, mid), out)
+
+    def _single(
+        self, layer: int, x: Float[Tensor, "cell example model"], position: Positions, out: Int[Tensor, " out"]
+    ) -> Residual:
+        """The residual after block `layer` at `out` when before it one position per cell is `x`."""
+        block, held = self.block(layer), self.held[layer]
+        cells = x.shape[0]
+        row = torch.full((self.positions,), -1)
+        row[out] = torch.arange(len(out))
+        row = row[position]
+        own = (row >= 0).nonzero().flatten()
+        normed = block.norm1(x)
+        k, v = self._keys_values(block, normed[:, :, None], position[:, None])
+        k, v = rearrange(k, "c e 1 kv d -> e kv c d"), rearrange(v, "c e 1 kv d -> e kv c d")
+        scores = self._column(held, k, position, out, block.scale)
+        if len(own):
+            q = self._queries(block, normed[own, :, None], position[own, None])
+            q = rearrange(q, "c e 1 kv g d -> e kv c g d")
+            line = self._times(q.flatten(2, 3), held.k[:, :, : self.end].mT).unflatten(2, q.shape[2:4])
+            line.scatter_(-1, _along(position[own], line), (q * k[:, :, own, None]).sum(-1, keepdim=True))
+            line = line.mul_(block.scale).masked_fill_(held.blocked[position[own], None, : self.end], -torch.inf)
+            scores[:, :, own, :, row[own]] = rearrange(line, "e kv c g k -> c e kv g k")
+        z = self._attend(held, held.softmax(scores), v, position)
+        z = rearrange(z, "e kv c g o d -> c e o (kv g d)")
+        mid = torch.addmm(block.b_O, z.flatten(0, 2), block.W_O).view(cells, self.examples, len(out), -1)
+        self.done += z.numel() * block.W_O.shape[1]
+        mid += held.resid_pre[:, out]
+        if len(own):
+            mid[own, :, row[own]] += x[own] - held.resid_pre[:, position[own]].transpose(0, 1)
+        return self._mlp(layer, mid)
+
+    def _column(
+        self, held: Held, k: Float[Tensor, "example kv cell d_head"], position: Positions, out: Tensor, scale: float
+    ) -> Float[Tensor, "example kv cell group out key"]:
+        """The scores of the queries at `out` when one key per cell is `k`."""
+        cells, group = k.shape[2], held.q.shape[2]
+        scores = held.scores[:, :, None, :, out, : self.end].repeat(1, 1, cells, 1, 1, 1)
+        column = self._times(k, held.q[:, :, :, out].flatten(2, 3).mT).unflatten(-1, (group, len(out)))
+        column = column.mul_(scale).masked_fill_(held.blocked[out][:, position].T[:, None], -torch.inf)
+        return scores.scatter_(-1, _along(position, scores), column[..., None])
+
+    def _attend(
+        self,
+        held: Held,
+        pattern: Float[Tensor, "example kv cell group out key"],
+        v: Float[Tensor, "example kv cell d_head"],
+        position: Positions,
+    ) -> Float[Tensor, "example kv cell group out d_head"]:
+        """What the values sum to under `pattern` when one value per cell is `v`."""
+        z = self._times(pattern.flatten(2, 4), held.v[:, :, : self.end]).view(*pattern.shape[:-1], -1)
+        weight = pattern.gather(-1, _along(position, pattern))
+        return z.addcmul_(weight, (v - held.v[:, :, position])[:, :, :, None, None])
+
+    # ---- parts of a block ------------------------------------------------------------------------------------------
+
+    def _times(self, a: Tensor, b: Tensor) -> Tensor:
+        self.done += a.numel() * b.shape[-1]
+        return a @ b
+
+    def _project(self, x: Tensor, W: Tensor, b: Tensor) -> Tensor:
+        self.done += x.numel() * W.shape[1]
+        return torch.addmm(b, x.flatten(0, -2), W).view(*x.shape[:-1], -1, int(self.cfg.d_head))
+
+    def _keys_values(
+        self, block: Block, x: Residual, position: Int[Tensor, "*cell out"]
+    ) -> tuple[Float[Tensor, "cell example out kv d_head"], Float[Tensor, "cell example out kv d_head"]]:
+        k, v = self._project(x, block.W_KV, block.b_KV).chunk(2, dim=-2)
+        return self.rotated(block, k, position), v
+
+    def _queries(
+        self, block: Block, x: Residual, position: Int[Tensor, "*cell out"]
+    ) -> Float[Tensor, "cell example out kv group d_head"]:
+        q = self.rotated(block, self._project(x, block.W_Q, block.b_Q), position)
+        kv = block.W_KV.shape[1] // (2 * int(self.cfg.d_head))
+        return q.unflatten(3, (kv, -1))
+
+    def rotated(
+        self, block: Block, x: Float[Tensor, "... out head d_head"], position: Int[Tensor, "*cell out"]
+    ) -> Float[Tensor, "... out head d_head"]:
+        """Queries or keys as their position turns them, where the model has rotary positions."""
+        if not block.rotary:
+            return x
+        size = int(self.cfg.rotary_dim)
+        cos, sin = (table[position].unsqueeze(-2) for table in (block.attention.rotary_cos, block.attention.rotary_sin))
+        if position.ndim == 2:
+            cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
+        turned = x[..., :size]
+        turned = turned * cos + block.attention.rotate_every_two(turned) * sin
+        return torch.cat([turned, x[..., size:]], -1)
+
+    def _mlp(self, layer: int, x: Float[Tensor, "cell example *out model"]) -> Float[Tensor, "cell example *out model"]:
+        block = self.block(layer)
+        if block.mlp is None:
+            return x
+        self.done += x.numel() // x.shape[-1] * block.mlp_size
+        return x + block.mlp(block.norm2(x).reshape(-1, 1, x.shape[-1])).view_as(x)
+
+    def _unembed(self, x: Float[Tensor, "*cell example out model"]) -> Float[Tensor, "*cell example out vocabulary"]:
+        flat = x.flatten(0, -3)
+        self.done += x.numel() * self.vocabulary
+        if self.cfg.normalization_type is not None:
+            flat = norm_of(self.model.ln_final)(flat)
+        return self.model.unembed(flat).unflatten(0, x.shape[:-2])
+
+    def read_row(self, position: Positions) -> Positions:
+        """Which read position each position is; -1 where it is not read."""
+        return self._row_of_read[position]
+
+    def placed(self, new: Float[Tensor, "cell example vocabulary"], position: Positions) -> Logits:
+        """The unpatched logits with those at one read position per cell replaced by `new`."""
+        if len(self.read) == 1:
+            return new[:, :, None]
+        logits = self.baseline.repeat(new.shape[0], 1, 1, 1)
+        logits[torch.arange(new.shape[0]), :, self._row_of_read[position]] = new
+        return logits
+
+
+def _along(position: Positions, like: Tensor) -> Int[Tensor, ...]:
+    """`position` of each cell as an index into the last axis of `like` [example, kv, cell, ...]."""
+    index = position.view(1, 1, -1, *[1] * (like.ndim - 3))
+    return index.expand(*like.shape[:-1], 1)
+
+
+def norm_of(module: Any) -> Callable[[Tensor], Tensor]:
+    """The module's arithmetic on the last axis, without its hooks."""
+    kind = type(module).__name__
+    if module is None or kind == "Identity":
+        return lambda x: x
+    weight, bias, eps = getattr(module, "w", None), getattr(module, "b", None), float(module.eps)
+    weight, bias = (None if value is None else value.detach() for value in (weight, bias))
+    if kind.startswith("LayerNorm"):
+        return lambda x: F.layer_norm(x, x.shape[-1:], weight, bias, eps)
+
+    def rms(x: Tensor) -> Tensor:
+        x = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps)
+        return x if weight is None else x * weight
+
+    return rms

@@ -1,0 +1,119 @@
+"""The reference engine: the model itself, with the batch repeated and one cell written in each repetition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from interp.engines.cells import Cell, Cells
+from interp.engines.support import reader_hooks
+from interp.model import Hook, HookedModel, run
+from interp.sites import hook_name
+
+Pair = tuple[str, Hook]
+
+
+class Expand:
+    """Patched logits by running the model, for any model that runs with hooks.
+
+    Where the model lets it, the batch is repeated at the input of the patched block only (with one example at the site
+    itself) and the read positions alone are unembedded; a trial run decides, and `notes` says what was decided. A
+    reader's own hooks may count on the batch that they know, so a model that carries some runs one cell at a time.
+    """
+
+    name = "expand"
+
+    def __init__(
+        self,
+        model: HookedModel,
+        inputs: Tensor,
+        read: Sequence[int],
+        logits: Float[Tensor, "example position vocabulary"],
+        cells: Cells,
+        *,
+        budget: int = 16 << 20,
+    ) -> None:
+        """logits: the model's own on `inputs`. budget: bytes that the largest activation of one run may take."""
+        self.model = model
+        self.inputs = inputs
+        self.read = list(read)
+        self.cells = cells
+        self.baseline: Float[Tensor, "example read vocabulary"] = logits[:, self.read]
+        self.budget = budget
+        self.notes: list[str] = []
+        self._whole = logits.shape
+        self._last = int(model.cfg.n_layers) - 1
+        self._alone = bool(reader_hooks(model))
+        self._inside = not self._alone and self._trial()
+        if self._alone:
+            self.notes.append("the model carries hooks of its own: each cell is run by itself")
+
+    def _trial(self) -> bool:
+        site = hook_name("resid_pre" if len(self.baseline) > 1 else "z", 0)
+        hooks = [(site, self._repeated(2)), (hook_name("resid_post", self._last), self._sliced)]
+        try:
+            logits = run(self.model, self.inputs, hooks)
+        except Exception:
+            return False
+        twice = torch.cat([self.baseline, self.baseline])
+        if logits.shape != twice.shape:
+            return False
+        tolerance = 1e-9 if twice.dtype == torch.float64 else 1e-3
+        return bool(torch.allclose(logits, twice, rtol=tolerance, atol=tolerance * float(twice.abs().max() + 1e-30)))
+
+    def _repeated(self, count: int) -> Hook:
+        def repeat(residual: Tensor, hook: Any) -> Tensor:
+            return residual.repeat(count, *[1] * (residual.ndim - 1))
+
+        return repeat
+
+    def _sliced(self, residual: Tensor, hook: Any) -> Tensor:
+        return residual[:, self.read]
+
+    def reaches(self, layer: int, which: Cell) -> Bool[Tensor, " cell"]:
+        """Whether each cell can reach a read position: of a model that is only run, nobody knows that it cannot."""
+        return torch.ones(len(which), dtype=torch.bool)
+
+    def sweep(self, layer: int, which: Cell) -> Iterator[tuple[Cell, Tensor]]:
+        """For the cells `which` of `layer`, in chunks: their numbers, and their logits
+        [cell, example, read, vocabulary]."""
+        for chunk in which.split(self._chunk(layer)):
+            yield chunk, self._run(layer, chunk)
+
+    def _chunk(self, layer: int) -> int:
+        if self._alone:
+            return 1
+        examples, positions, vocabulary = self._whole
+        cfg = self.model.cfg
+        row = positions * max(
+            (len(self.read) / positions if self._inside else 1) * vocabulary,
+            int(cfg.n_heads) * positions,
+            4 * int(cfg.d_model),
+        )
+        return max(1, int(self.budget / (row * examples * self.cells.before(layer).element_size())))
+
+    def _run(self, layer: int, chunk: Cell) -> Float[Tensor, "cell example read vocabulary"]:
+        cells, name = self.cells, hook_name(self.cells.component, layer)
+        mask, new = cells.edits(layer, chunk), cells.after(layer)
+        examples = new.shape[0]
+
+        def write(activation: Tensor, hook: Any) -> Tensor:
+            live = activation.unflatten(0, (-1, examples)) if activation.shape[0] != examples else activation[None]
+            return torch.where(mask, new, live).flatten(0, 1)
+
+        edits: list[Pair] = [(name, write)]
+        inputs = self.inputs
+        if self._inside and examples > 1:
+            edits.insert(0, (hook_name("resid_pre", layer), self._repeated(len(chunk))))
+        elif not self._inside and len(chunk) > 1:
+            inputs = inputs.repeat(len(chunk), *[1] * (inputs.ndim - 1))
+        if self._inside:
+            edits.append((hook_name("resid_post", self._last), self._sliced))
+        logits = run(self.model, inputs, edits)
+        if not self._inside:
+            logits = logits[:, self.read]
+        return logits.unflatten(0, (len(chunk), examples))

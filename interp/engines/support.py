@@ -1,0 +1,95 @@
+"""Which models the cone's block arithmetic is true for; the others run through `expand`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from interp.model import HookedModel
+
+HOME = "transformer_lens."
+
+
+class Unsupported(Exception):
+    """The cone does not model this architecture; the message says which part of it, for the result's notes."""
+
+
+_ABSENT: dict[str, str] = {
+    "parallel_attn_mlp": "attention and MLP in parallel",
+    "use_local_attn": "local attention",
+    "use_qk_norm": "normalised queries and keys",
+    "use_attention_sinks": "attention sinks",
+    "use_logn_attn": "log-n attention",
+    "use_dynamic_ntk_rope": "dynamic rotary scaling",
+    "use_normalization_before_and_after": "a norm after each block",
+    "load_in_4bit": "4-bit weights",
+    "clip_qkv": "clipped queries, keys and values",
+}
+_ATTENTION_METHODS = (
+    "forward",
+    "calculate_qkv_matrices",
+    "calculate_attention_scores",
+    "calculate_z_scores",
+    "apply_causal_mask",
+    "apply_rotary",
+)
+_NORMS = ("LayerNorm", "LayerNormPre", "RMSNorm", "RMSNormPre")
+
+
+def reader_hooks(model: HookedModel) -> list[str]:
+    """The names of modules that carry a hook of the reader's own."""
+    modules: Any = model
+    return [name for name, module in modules.named_modules() if module._forward_hooks or module._forward_pre_hooks]
+
+
+def require_supported(model: HookedModel) -> None:
+    """Raise Unsupported where the model is not a HookedTransformer whose blocks are residual + attention + MLP.
+
+    A subclass of the library's attention may change the mask alone: the mask is read from the run.
+    """
+    kind: Any = type(model)
+    if kind.__name__ != "HookedTransformer" or not kind.__module__.startswith(HOME):
+        raise Unsupported(f"a {kind.__name__} is not a HookedTransformer")
+    if hooked := reader_hooks(model):
+        raise Unsupported(f"the model carries hooks of its own, at {hooked[0]}")
+    cfg = model.cfg
+    for field, reason in _ABSENT.items():
+        if getattr(cfg, field, None):
+            raise Unsupported(reason)
+    if cfg.attn_scores_soft_cap > 0 or cfg.output_logits_soft_cap > 0:
+        raise Unsupported("soft-capped scores or logits")
+    if cfg.positional_embedding_type not in ("standard", "rotary"):
+        raise Unsupported(f"{cfg.positional_embedding_type} positions")
+    if "Olmo" in (cfg.original_architecture or ""):
+        raise Unsupported(f"the block of {cfg.original_architecture}")
+    if cfg.dtype not in (torch.float32, torch.float64):
+        raise Unsupported(f"{cfg.dtype} arithmetic")
+    if getattr(cfg, "n_devices", 1) > 1:
+        raise Unsupported("a model on several devices")
+    blocks: Any = model.blocks  # type: ignore[attr-defined]
+    for block in blocks:
+        _require_block(block, cfg)
+    if cfg.normalization_type is not None:
+        _require_norm(model.ln_final)  # type: ignore[attr-defined]
+
+
+def _require_block(block: Any, cfg: Any) -> None:
+    if not type(block).__module__.startswith(HOME):
+        raise Unsupported(f"a block of its own, {type(block).__name__}")
+    attention = type(block.attn)
+    for method in _ATTENTION_METHODS:
+        home = getattr(getattr(attention, method, None), "__module__", "")
+        if not home.startswith(HOME):
+            raise Unsupported(f"an attention of its own, {attention.__name__}.{method}")
+    norms = [block.ln1] if cfg.attn_only else [block.ln1, block.ln2]
+    for norm in norms:
+        _require_norm(norm)
+    if not cfg.attn_only and not type(block.mlp).__module__.startswith(HOME):
+        raise Unsupported(f"an MLP of its own, {type(block.mlp).__name__}")
+
+
+def _require_norm(norm: Any) -> None:
+    kind = type(norm)
+    if not isinstance(norm, torch.nn.Identity) and not (kind.__name__ in _NORMS and kind.__module__.startswith(HOME)):
+        raise Unsupported(f"a norm of its own, {kind.__name__}")

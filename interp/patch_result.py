@@ -1,0 +1,161 @@
+"""What a sweep of patches found: per-example effects with named axes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Bool, Float
+from scipy import stats
+from torch import Tensor
+
+Direction = Literal["denoising", "noising"]
+
+
+@dataclass(frozen=True, eq=False)
+class PatchResult:
+    """Metric values of the patched runs, and what they mean.
+
+    axes: the names of the cell axes, in order; labels: axis -> the label of each index. values: the metric of each
+    patched run. destination, source: the metric of the two runs themselves (source None where activations were
+    replaced by no run's). ran: False for cells that change nothing, or nothing that is read; their value is the
+    destination's. direction: `denoising` (effects are performance recovered) or `noising` (performance lost).
+    """
+
+    component: str
+    axes: tuple[str, ...]
+    labels: Mapping[str, tuple[int, ...]]
+    metrics: tuple[str, ...]
+    values: Float[Tensor, "metric *cell example"]
+    destination: Float[Tensor, "metric example"]
+    source: Float[Tensor, "metric example"] | None
+    ran: Bool[Tensor, "*cell"]
+    read: tuple[int, ...]
+    direction: Direction
+    replaced_by: str
+    engine: str
+    notes: tuple[str, ...]
+    device: str
+
+    @property
+    def effects(self) -> Float[Tensor, "metric *cell example"]:
+        """Performance recovered (denoising) or lost (noising) by each patch, per example, in the metric's units."""
+        before = self.destination.view(len(self.metrics), *[1] * len(self.axes), -1)
+        return self.values - before if self.direction == "denoising" else before - self.values
+
+    def effect(self, metric: str | None = None) -> Float[Tensor, "*cell"]:
+        """The mean effect over examples; of the first metric where none is named."""
+        return self.effects[self._number(metric)].mean(-1)
+
+    def gap(self, metric: str | None = None) -> float | None:
+        """What there is to recover (or to lose): the mean difference of the two runs; None without a source run."""
+        if self.source is None:
+            return None
+        number = self._number(metric)
+        gap = float((self.source[number] - self.destination[number]).mean())
+        return gap if self.direction == "denoising" else -gap
+
+    def normalised(self, metric: str | None = None) -> Float[Tensor, "*cell"] | None:
+        """The mean effect as a share of the gap: 1 where one patch does all. None, and `why_not` says why, where the
+        runs do not differ in the metric (by less than a millionth of its size) or there is no source run."""
+        gap = self.gap(metric)
+        return None if gap is None or self.why_not(metric) else self.effect(metric) / gap
+
+    def why_not(self, metric: str | None = None) -> str | None:
+        """Why the effect is not normalised; None where it is."""
+        gap, number = self.gap(metric), self._number(metric)
+        if gap is None or self.source is None:
+            return f"activations were replaced by {self.replaced_by}: there is no source run to recover"
+        size = float(self.source[number].abs().mean() + self.destination[number].abs().mean())
+        if abs(gap) <= 1e-6 * size or gap == 0.0:
+            return f"source and destination do not differ in '{self.metrics[number]}': there is nothing to recover"
+        return None
+
+    def interval(
+        self, metric: str | None = None, *, confidence: float = 0.95, resamples: int = 2000, seed: int = 0
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(low, high) of the mean effect of each cell: percentile bootstrap over examples (Efron 1979)."""
+        if not 0 < confidence < 1:
+            raise ValueError(f"confidence must lie between 0 and 1, not {confidence}")
+        effects = self._effects(metric)
+        if effects.shape[-1] == 1:
+            return effects[..., 0], effects[..., 0]
+        found = stats.bootstrap(
+            (effects,),
+            np.mean,
+            axis=-1,
+            n_resamples=resamples,
+            confidence_level=confidence,
+            method="percentile",
+            batch=max(1, (1 << 22) // effects.size),
+            rng=np.random.default_rng(seed),
+        ).confidence_interval
+        return np.minimum(found.low, effects.mean(-1)), np.maximum(found.high, effects.mean(-1))
+
+    def p_values(self, metric: str | None = None, *, resamples: int = 9999, seed: int = 0) -> np.ndarray:
+        """For each cell, how often a mean effect as large comes up when every example's sign is flipped at random.
+
+        Two-sided, in (0, 1]; exact where every pattern of signs was listed (13 examples or fewer); not corrected for
+        the number of cells.
+        """
+        effects = self._effects(metric)
+        if effects.shape[-1] == 1:
+            return np.ones(effects.shape[:-1])
+        return np.asarray(
+            stats.permutation_test(
+                (effects,),
+                np.mean,
+                permutation_type="samples",
+                vectorized=True,
+                axis=-1,
+                n_resamples=resamples,
+                batch=max(1, (1 << 22) // effects.size),
+                rng=np.random.default_rng(seed),
+            ).pvalue
+        )
+
+    def top(self, count: int = 5, metric: str | None = None) -> list[tuple[dict[str, int], float]]:
+        """The cells with the largest mean effect: their labels and the effect."""
+        effect = self.effect(metric).flatten()
+        best = effect.argsort(descending=True)[:count].tolist()
+        cells = [dict(zip(self.axes, at)) for at in product(*(self.labels[axis] for axis in self.axes))]
+        return [(cells[cell], float(effect[cell])) for cell in best]
+
+    def to_frame(self, *, per_example: bool = False) -> pd.DataFrame:
+        """One row per metric and cell (and example): the axes, metric, value, effect; without `per_example` also the
+        normalised effect (missing where it is None), its interval and whether the cell was run."""
+        cells = list(product(*(self.labels[axis] for axis in self.axes)))
+        tables = []
+        for number, name in enumerate(self.metrics):
+            values, effects = self.values[number].flatten(0, -2).cpu(), self.effects[number].flatten(0, -2).cpu()
+            examples = values.shape[1]
+            if per_example:
+                columns: dict[str, Any] = {
+                    axis: np.repeat([cell[i] for cell in cells], examples) for i, axis in enumerate(self.axes)
+                }
+                columns |= {"metric": name, "example": np.tile(np.arange(examples), len(cells))}
+                columns |= {"value": values.flatten().numpy(), "effect": effects.flatten().numpy()}
+            else:
+                low, high = self.interval(name)
+                share = self.normalised(name)
+                columns = {axis: [cell[i] for cell in cells] for i, axis in enumerate(self.axes)}
+                columns |= {"metric": name, "value": values.mean(1).numpy(), "effect": effects.mean(1).numpy()}
+                columns |= {"low": low.ravel(), "high": high.ravel()}
+                columns["normalised"] = pd.NA if share is None else share.flatten().cpu().numpy()
+                columns["ran"] = self.ran.flatten().cpu().numpy()
+            tables.append(pd.DataFrame(columns))
+        return pd.concat(tables, ignore_index=True)
+
+    def _number(self, metric: str | None) -> int:
+        if metric is None:
+            return 0
+        if metric not in self.metrics:
+            raise KeyError(f"no metric '{metric}': there are {', '.join(self.metrics)}")
+        return self.metrics.index(metric)
+
+    def _effects(self, metric: str | None) -> np.ndarray:
+        return self.effects[self._number(metric)].double().cpu().numpy()
