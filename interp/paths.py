@@ -29,8 +29,9 @@ class EdgeEffects:
     """Performance lost per set of edges and example; higher = more important.
 
     effect = baseline - ablated, in the metric's own units. sets: the edges whose carried value was replaced together;
-    single edges are sets of one. method: `exact`, or the name of the estimate. intervention: what was put there, in
-    words; reference: the data it was taken over (None for `zero`). warning: what a reader must know of these figures.
+    single edges are sets of one. intervention: what was put there, in words; reference: the data it was taken over
+    (None for `zero`). method: `exact`, or the name of an estimate, which then may hold the exact effects beside it.
+    warning: what a reader must know of these figures.
     """
 
     sets: tuple[tuple[Edge, ...], ...]
@@ -43,6 +44,7 @@ class EdgeEffects:
     method: str
     device: str
     warning: str | None = None
+    exact: Float[Tensor, "set example"] | None = None
 
     @property
     def edges(self) -> tuple[Edge, ...]:
@@ -63,11 +65,11 @@ class EdgeEffects:
 
     def to_frame(self) -> pd.DataFrame:
         """One row per set and example: edges, source, destination, port and position (None for a set of several),
-        example, baseline, effect, kind, method, metric."""
+        example, baseline, effect, kind, method, metric; `exact` beside an estimate that was checked."""
         sets, examples = self.effect.shape
         row = np.repeat(np.arange(sets), examples)
         single = [each[0] if len(each) == 1 else None for each in self.sets]
-        return pd.DataFrame(
+        frame = pd.DataFrame(
             {
                 "edges": [", ".join(map(str, self.sets[i])) for i in row],
                 "source": [str(edge.source) if (edge := single[i]) else None for i in row],
@@ -82,6 +84,7 @@ class EdgeEffects:
                 "metric": self.metric,
             }
         )
+        return frame if self.exact is None else frame.assign(exact=self.exact.cpu().numpy().reshape(-1))
 
 
 def patch_edges(
@@ -107,7 +110,7 @@ def patch_edges(
     with untouched(model):
         wiring = wire(model, inputs)
         chosen = wiring.edges(end=read) if edges is None else tuple(dict.fromkeys(edges))
-        return _effects(wiring, [(edge,) for edge in chosen], metric, intervention, cut, read)
+        return exact_effects(wiring, [(edge,) for edge in chosen], metric, intervention, cut, read)
 
 
 def patch_edge_sets(
@@ -126,10 +129,10 @@ def patch_edge_sets(
     errors as for `patch_edges`.
     """
     with untouched(model):
-        return _effects(wire(model, inputs), [tuple(each) for each in sets], metric, intervention, cut, read)
+        return exact_effects(wire(model, inputs), [tuple(each) for each in sets], metric, intervention, cut, read)
 
 
-def _effects(
+def exact_effects(
     wiring: Wiring,
     sets: Sequence[tuple[Edge, ...]],
     metric: Metric,
@@ -137,6 +140,7 @@ def _effects(
     cut: Collection[Edge],
     read: Sequence[int] | None,
 ) -> EdgeEffects:
+    """`patch_edge_sets` on a model that is wired already; call it inside `interp.model.untouched`."""
     wiring.check([*cut, *(edge for each in sets for edge in each)])
     name = metric_name(metric)
     seen = list(wiring.positions_of(read))
