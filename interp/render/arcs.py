@@ -168,10 +168,10 @@ def _narrow(
     left, right = 106.0, 234.0
     heights = _heights(pairs, 1.0)
     parts: list[Element | None] = [
-        label(2, 16, backward[0], width=210),
-        label(2, 34, backward[1], size=TICK, fill="muted", width=210),
-        label(370, 16, forward[0], anchor="end", width=150),
-        label(370, 34, forward[1], size=TICK, fill="muted", anchor="end", width=150),
+        label(2, 16, backward[0], width=220),
+        label(2, 34, backward[1], size=TICK, fill="muted", width=220),
+        label(right - 2, 16, forward[0], width=138),
+        label(right - 2, 34, forward[1], size=TICK, fill="muted", width=138),
         _arcs(
             ahead,
             place,

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from interp.render.figure import Figure
-from interp.render.text import Rich
-from interp.render.theme import Head
+import numpy as np
+
+from interp.render.diverging import array
+from interp.render.figure import NARROW, WIDE, Drawing, Figure, drawing
+from interp.render.marks import TICK, badge, badge_width
+from interp.render.svg import Element, group, label, measure, n, path, rect
+from interp.render.text import Rich, mono, number, token
+from interp.render.theme import Head, head
 
 MOST_POSITIONS = 64
 MOST_HEADS = 24
@@ -40,7 +46,66 @@ def attention_tiles(
     columns: tiles a row in the wide drawing (the narrow one has two). mono: the tokens are single symbols.
     Raises ValueError where a tile's values and tokens differ in number, or a value is not in [0, 1].
     """
-    raise NotImplementedError
+    if not tiles:
+        raise ValueError("attention tiles need at least one tile")
+    shown = [(tile, _shares(tile)) for tile in tiles]
+    wide = _tile_sheet(shown, min(columns, len(tiles)), WIDE, digits, mono)
+    narrow = _tile_sheet(shown, min(2, len(tiles)), NARROW, digits, mono)
+    return Figure(title, description, caption, wide, narrow)
+
+
+def _shares(tile: AttentionTile) -> list[float]:
+    values = array(tile.values).reshape(-1)
+    if len(values) != len(tile.tokens) or not len(values):
+        raise ValueError(f"a tile has {len(values)} values and {len(tile.tokens)} tokens: one for each is needed")
+    if not ((values >= -1e-6) & (values <= 1 + 1e-6)).all():
+        raise ValueError(f"attention lies in [0, 1], and a tile holds {values.min():g} .. {values.max():g}")
+    return np.clip(values, 0, 1).tolist()
+
+
+def _tile_sheet(
+    tiles: Sequence[tuple[AttentionTile, list[float]]], columns: int, width: float, digits: int, mono_tokens: bool
+) -> Drawing:
+    across = width / columns
+    most = max(len(values) for _, values in tiles)
+    pitch = min(48.0 if width == WIDE else 43.0, (across - 18) / most)
+    box = pitch * 0.79
+    tall = max((measure(token(one), TICK) for tile, _ in tiles for one in tile.tokens), default=0) > pitch
+    foot = 26 if not tall else 18 + min(90, max(measure(token(one), 11.5) for tile, _ in tiles for one in tile.tokens))
+    deep = 198.0 + foot
+    parts: list[Element | None] = []
+    for index, (tile, values) in enumerate(tiles):
+        left, top = across * (index % columns), deep * (index // columns)
+        owner = head(tile.head)
+        wide = badge_width(owner)
+        parts += [
+            badge(left, top, owner, width=wide),
+            label(left + wide + 8, top + 16, tile.label, width=across - wide - 20),
+            label(left, top + 39, tile.note, fill="muted", width=across - 12),
+        ]
+        largest = max(range(len(values)), key=values.__getitem__)
+        tiles_top = top + 82
+        for place, (value, name) in enumerate(zip(values, tile.tokens)):
+            x = left + 6 + pitch * place
+            middle = x + box / 2
+            first = place == largest and value > 0
+            parts.append(rect(x, tiles_top, box, 84, rx=min(4, box / 4), fill="tile"))
+            if value * 84 >= 0.5:
+                parts.append(
+                    rect(x, tiles_top + 84 * (1 - value), box, 84 * value, rx=min(4, box / 4), fill=owner.colour)
+                )
+            text = number(value, digits) if value >= 0.5 * 10**-digits else "0"
+            if first or pitch >= measure("0.00", TICK) + 6:
+                size = 15 if first else TICK
+                fill = "ink" if first else "muted"
+                parts.append(label(middle, tiles_top - 8, text, size=size, bold=first, fill=fill, anchor="middle"))
+            shown = mono(token(name)) if mono_tokens and len(name) == 1 else token(name)
+            if not tall:
+                parts.append(label(middle, tiles_top + 105, shown, bold=first, anchor="middle"))
+            elif pitch >= 11 or first:
+                where = (middle + 4, tiles_top + 92)
+                parts.append(label(*where, shown, width=90, size=11.5, bold=first, anchor="end", rotate=True))
+    return drawing(width, deep * math.ceil(len(tiles) / columns) - 30, parts)
 
 
 def attention_patterns(
@@ -63,4 +128,114 @@ def attention_patterns(
     where left out). heads: one per pattern. Past `most_positions` positions and `most_heads` heads the picture shows
     the first ones, and says so in itself. Raises ValueError where labels and patterns differ in number.
     """
-    raise NotImplementedError
+    weights = array(patterns)
+    if weights.ndim == 2:
+        weights = weights[None]
+    columns = list(queries if keys is None else keys)
+    if weights.ndim != 3 or weights.shape[1:] != (len(queries), len(columns)):
+        raise ValueError(
+            f"patterns have shape {weights.shape}, and there are {len(queries)} query and {len(columns)} key labels: "
+            "[head, query, key] is needed, and a label for every position"
+        )
+    owners = [head(one) for one in (heads or [Head("ink", str(index)) for index in range(len(weights))])]
+    if len(owners) != len(weights):
+        raise ValueError(f"there are {len(weights)} patterns and {len(owners)} heads")
+    if weights.size == 0:
+        raise ValueError("attention patterns need at least one head and one position")
+    if not ((weights >= -1e-6) & (weights <= 1 + 1e-6)).all():
+        raise ValueError(f"attention lies in [0, 1], and a pattern holds {weights.min():g} .. {weights.max():g}")
+    said = cut(weights.shape, most_heads, most_positions)
+    weights = weights[:most_heads, :most_positions, :most_positions]
+    rows, columns = [token(one) for one in queries[:most_positions]], [token(one) for one in columns[:most_positions]]
+    owners = owners[:most_heads]
+    sheets = [
+        _pattern_sheet(weights, rows, columns, owners, said, (query_axis, key_axis), across, width)
+        for across, width in ((min(4, max(len(owners), 2)), WIDE), (2 if len(owners) > 1 else 1, NARROW))
+    ]
+    return Figure(title, description, caption, *sheets)
+
+
+def cut(shape: Sequence[int], most_heads: int, most_positions: int) -> str:
+    """The sentence that says what of [head, query, key] a picture leaves out; empty where it shows everything."""
+    parts = []
+    if shape[0] > most_heads:
+        parts.append(f"the first {most_heads} of {shape[0]} heads")
+    if max(shape[1:]) > most_positions:
+        parts.append(f"the first {most_positions} of {max(shape[1:])} positions")
+    return f"Shown: {' and '.join(parts)}." if parts else ""
+
+
+# Where one opacity of a head's colour ends and the next begins: attention spreads thin over long inputs.
+_EDGES = (0.02, 0.05, 0.1, 0.2, 0.4, 0.7)
+
+
+def _pattern_sheet(
+    weights: np.ndarray,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    owners: Sequence[Head],
+    said: str,
+    axes: tuple[str, str],
+    across: int,
+    width: float,
+) -> Drawing:
+    each = (width - 24.0 * (across - 1)) / across
+    size = 11.5
+    margin = min(max(measure(name, size) for name in rows) + 8, each * 0.3)
+    foot = min(max(measure(name, size) for name in columns) + 8, 80.0)
+    side = min(each - margin, 300.0)
+    cell = side / max(len(rows), len(columns))
+    top = 28.0 if said else 4.0
+    deep = 34 + cell * len(rows) + foot + 44
+    parts: list[Element | None] = [label(0, 16, said, bold=True, width=width)]
+    stride = math.ceil(12.5 / cell)
+    for index, (pattern, owner) in enumerate(zip(weights, owners)):
+        left, y = (each + 24) * (index % across), top + deep * (index // across)
+        x = left + margin
+        parts.append(badge(x, y, owner))
+        y += 32
+        parts.append(rect(x, y, cell * len(columns), cell * len(rows), fill="tile"))
+        parts.append(cells(pattern, _EDGES, x, y, cell, owner.colour))
+        for place in range(0, len(rows), stride):
+            where = y + cell * (place + 0.5) + 4
+            parts.append(label(x - 6, where, rows[place], size=size, fill="muted", anchor="end", width=margin - 8))
+        bottom = y + cell * len(rows)
+        for place in range(0, len(columns), stride):
+            where = x + cell * (place + 0.5) + 4
+            name = columns[place]
+            parts.append(
+                label(where, bottom + 6, name, size=size, fill="muted", anchor="end", rotate=True, width=foot - 8)
+            )
+        words = f"{axes[1]} →  {axes[0]} ↓"
+        parts.append(label(x, bottom + foot + 16, words, size=size, fill="muted", width=side))
+    count = math.ceil(len(owners) / across)
+    return drawing(width, top + deep * count - 18, parts)
+
+
+def cells(values: np.ndarray, edges: Sequence[float], x: float, y: float, cell: float, colour: str) -> Element:
+    """A heat map of one colour: a path for each opacity, runs of equal cells as one rectangle."""
+    steps = np.searchsorted(np.asarray(edges), values, side="right")
+    gap = 0.06 if cell >= 10 else 0.0
+    whole = group(transform=f"translate({n(x)} {n(y)}) scale({cell:.4g})", fill=colour)
+    for step in range(1, len(edges) + 1):
+        d = "".join(
+            f"M{start} {row}h{n(stop - start - gap)}v{n(1 - gap)}h{n(start - stop + gap)}z"
+            for row, line_ in enumerate(steps)
+            for start, stop in _runs(line_ == step, joined=gap == 0)
+        )
+        if d:
+            whole.add(path(d, fill_opacity=round(0.12 + 0.88 * step / len(edges), 2)))
+    return whole
+
+
+def _runs(marks: np.ndarray, *, joined: bool) -> list[tuple[int, int]]:
+    places = np.flatnonzero(marks).tolist()
+    if not joined:
+        return [(place, place + 1) for place in places]
+    runs: list[tuple[int, int]] = []
+    for place in places:
+        if runs and runs[-1][1] == place:
+            runs[-1] = (runs[-1][0], place + 1)
+        else:
+            runs.append((place, place + 1))
+    return runs

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, SupportsFloat
 
-from interp.render.figure import Figure
-from interp.render.text import Rich
-from interp.render.theme import Head
+from interp.render.diverging import array
+from interp.render.figure import NARROW, WIDE, Drawing, Figure, drawing
+from interp.render.marks import TICK, badge, lines_of
+from interp.render.svg import Element, el, group, label, line, measure, n, path
+from interp.render.text import Rich, italic, plain, signed, spans
+from interp.render.theme import Head, head
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,16 @@ def token_head_logit(
     result: Rich = "",
 ) -> CircuitPanel:
     """The usual three columns. token_to_head: [token, head], head_to_logit: [head, logit], signed, in one unit."""
-    raise NotImplementedError
+    owners = [head(one) for one in heads]
+    first, second = array(token_to_head), array(head_to_logit)
+    if first.shape != (len(tokens), len(owners)):
+        raise ValueError(f"token_to_head has shape {first.shape}: [token, head] is {(len(tokens), len(owners))}")
+    if second.shape != (len(owners), len(logits)):
+        raise ValueError(f"head_to_logit has shape {second.shape}: [head, logit] is {(len(owners), len(logits))}")
+    links = [Link((0, i), (1, j), float(first[i, j])) for i in range(len(tokens)) for j in range(len(owners))]
+    links += [Link((1, i), (2, j), float(second[i, j])) for i in range(len(owners)) for j in range(len(logits))]
+    middle = [Node(one.shown, head=one) for one in owners]
+    return CircuitPanel([list(tokens), middle, list(logits)], links, question, result)
 
 
 def circuit_diagram(
@@ -77,4 +90,213 @@ def circuit_diagram(
     The words positive, negative, size, control, count label the legend and the slider. Raises ValueError for no panels
     and for a value that is not finite, IndexError for an edge to a node that is not there.
     """
-    raise NotImplementedError
+    if not panels:
+        raise ValueError("a circuit diagram needs at least one panel")
+    for panel in panels:
+        _check(panel, headings)
+    largest = max((abs(float(link.value)) for panel in panels for link in panel.links), default=0.0) or 1.0
+    total = sum(len(panel.links) for panel in panels)
+    words = _Words(tuple(headings), unit, positive, negative, size, largest)
+    wide = _sheet(panels, words, 2 if len(panels) > 1 and layout == "row" else 1, WIDE)
+    narrow = _sheet(panels, words, 1, NARROW)
+    start = min(max(float(threshold), 0.0), largest)
+    before = str(
+        el(
+            "div",
+            el(
+                "label",
+                f"{control} ",
+                el(
+                    "input",
+                    type="range",
+                    min="0",
+                    max=f"{largest:.4g}",
+                    step=f"{_step(largest):g}",
+                    value=f"{start:g}",
+                ),
+            ),
+            el("output", count.format(value=f"{start:.2f}", unit=unit, shown=total, total=total)),
+            class_="hl-control",
+            hidden="",
+            data_count=count.replace("{unit}", unit),
+        )
+    )
+    return Figure(title, description, caption, wide, narrow, before=before, assets=("figure.js",))
+
+
+def _step(largest: float) -> float:
+    """A round step of the slider, about a three-hundredth of its range."""
+    power = 10.0 ** math.floor(math.log10(largest / 300))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power * 300 >= largest)
+
+
+@dataclass(frozen=True)
+class _Words:
+    headings: tuple[str, ...]
+    unit: str
+    positive: str
+    negative: str
+    size: str
+    largest: float
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a node stands: its middle, how far its mark reaches left and right, and its own text's box."""
+
+    x: float
+    y: float
+    left: float
+    right: float
+
+
+def _check(panel: CircuitPanel, headings: Sequence[str]) -> None:
+    if len(panel.columns) < 2 or len(panel.columns) != len(headings):
+        raise ValueError(f"a panel has {len(panel.columns)} columns of nodes and there are {len(headings)} headings")
+    for link in panel.links:
+        for column, row in (link.source, link.target):
+            if not (0 <= column < len(panel.columns) and 0 <= row < len(panel.columns[column])):
+                raise IndexError(f"an edge ends at column {column}, row {row}, where there is no node")
+        if link.source[0] >= link.target[0]:
+            raise ValueError(
+                f"an edge goes from column {link.source[0]} to column {link.target[0]}: they go to the right"
+            )
+        if not math.isfinite(float(link.value)):
+            raise ValueError(f"the edge from {link.source} to {link.target} has the value {float(link.value)}")
+
+
+def _sheet(panels: Sequence[CircuitPanel], words: _Words, across: int, width: float) -> Drawing:
+    parts: list[Element | None] = [_key(words, width)]
+    top = 52.0 if width == WIDE else 78.0
+    each = (width - 40 * (across - 1)) / across
+    deepest = top
+    for index, panel in enumerate(panels):
+        column = index % across
+        if column == 0:
+            top = deepest + (36 if index else 0)
+        left = column * (each + 40)
+        used = min(each, 560.0)
+        drawn, bottom = _panel(
+            panel, words, left + (0 if across > 1 or width == NARROW else (each - used) / 2), top, used
+        )
+        parts.append(drawn)
+        deepest = max(deepest, bottom)
+    return drawing(width, deepest + 8, parts)
+
+
+def _key(words: _Words, width: float) -> Element:
+    """What the two kinds of line mean, above the panels."""
+    whole = group(
+        line(0, 12, 24, 12, stroke="positive", stroke_width=6),
+        label(32, 17, words.positive, fill="muted", width=(width - 90) / 2),
+    )
+    x = 32 + min(measure(words.positive), (width - 90) / 2) + 24
+    whole.add(line(x, 12, x + 24, 12, stroke="negative", stroke_width=6, stroke_dasharray="7 3"))
+    whole.add(label(x + 32, 17, words.negative, fill="muted", width=width - x - 34))
+    x += 32 + min(measure(words.negative), width - x - 34) + 24
+    if x + measure(words.size) > width:
+        return whole.add(label(0, 43, words.size, fill="muted", width=width))
+    return whole.add(label(x, 17, words.size, fill="muted"))
+
+
+def _panel(panel: CircuitPanel, words: _Words, left: float, top: float, width: float) -> tuple[Element, float]:
+    count = max(len(column) for column in panel.columns)
+    height = 62.0 * max(count, 2)
+    begin, end = left + min(0.17 * width, 88), left + width - min(0.29 * width, 150)
+    if width <= NARROW:
+        begin, end = left + 84, left + width - 116
+    gap = (end - begin) / (len(panel.columns) - 1)
+    whole = group()
+    places: list[list[_Place]] = []
+    nodes: list[Element | None] = []
+    for at, column in enumerate(panel.columns):
+        x = begin + gap * at
+        last = at == len(panel.columns) - 1
+        pitch = height / len(column)
+        rows = [top + 20 + pitch * (row + 0.5) for row in range(len(column))]
+        places.append([_placed(node, x, y, gap) for node, y in zip(column, rows)])
+        side = -1 if at == 0 else 1 if last else 0
+        room = begin - left - 12 if side < 0 else left + width - end - 14
+        for node, place in zip(column, places[-1]):
+            nodes += _node(node, place, side, room)
+        anchor = "end" if side < 0 else "start" if side > 0 else "middle"
+        where = x + (4 if side < 0 else -4 if side > 0 else 0)
+        nodes.append(label(where, top + 8, words.headings[at], size=TICK, fill="muted", anchor=anchor, width=130))
+    edges, numbers = _links(panel, places, words)
+    foot = top + 20 + height
+    middle = (begin + end) / 2
+    whole.add(edges, *nodes, numbers)
+    reach = 2 * min(middle - left, left + width - middle)
+    lines = lines_of(panel.question, reach, 14, 2)
+    for index, one in enumerate(lines):
+        shown = italic(one) if any(part.italic for part in spans(panel.question)) else one
+        whole.add(label(middle, foot + 22 + 20 * index, shown, anchor="middle"))
+    foot += 20 * max(len(lines) - 1, 0)
+    whole.add(label(middle, foot + 44, panel.result, size=TICK, fill="muted", anchor="middle", width=reach))
+    return whole, foot + (52 if plain(panel.result) else 30 if plain(panel.question) else 4)
+
+
+def _placed(node: Node, x: float, y: float, gap: float) -> _Place:
+    if node.head is not None:
+        half = min(max(52.0, measure(node.label, 16, bold=True) + 16), gap * 0.6) / 2
+        return _Place(x, y, half, half)
+    radius = 7.0 if node.strong else 5.0
+    return _Place(x, y, radius, radius)
+
+
+def _node(node: Node, place: _Place, side: int, room: float) -> list[Element | None]:
+    """A node's mark and words; side: -1 words on its left, +1 on its right, 0 a box or words above it."""
+    x, y = place.x, place.y
+    if node.head is not None:
+        shown = replace(node.head, label=plain(node.label) or node.head.shown)
+        parts: list[Element | None] = [badge(x - place.left, y - 17, shown, width=2 * place.left, height=34)]
+        return [*parts, label(x, y + 31, node.note, size=TICK, fill="muted", anchor="middle", halo=True, width=120)]
+    mark = el("circle", cx=x, cy=y, r=place.left, fill="ink")
+    if side == 0:
+        return [
+            mark,
+            label(x, y - 12, node.label, bold=node.strong, anchor="middle", halo=True, width=120),
+            label(x, y + 22, node.note, size=TICK, fill="muted", anchor="middle", halo=True, width=120),
+        ]
+    where, anchor = (x - 12, "end") if side < 0 else (x + 13, "start")
+    return [
+        mark,
+        label(where, y + 1, node.label, bold=node.strong or side < 0, anchor=anchor, width=room),
+        label(where, y + 17, node.note, size=TICK, fill="muted", anchor=anchor, width=room),
+    ]
+
+
+def _links(panel: CircuitPanel, places: Sequence[Sequence[_Place]], words: _Words) -> tuple[Element, Element]:
+    edges, numbers = group(fill="none", stroke_opacity=0.82), group()
+    taken: list[tuple[float, float]] = []
+    for link in sorted(panel.links, key=lambda one: -abs(float(one.value))):
+        value = float(link.value)
+        source, target = places[link.source[0]][link.source[1]], places[link.target[0]][link.target[1]]
+        x1, x2 = source.x + source.right, target.x - target.left
+        middle = (x1 + x2) / 2
+        d = f"M{n(x1)} {n(source.y)}C{n(middle)} {n(source.y)} {n(middle)} {n(target.y)} {n(x2)} {n(target.y)}"
+        width = max(16 * abs(value) / words.largest, 0.8)
+        names = [plain(panel.columns[c][r].label) for c, r in (link.source, link.target)]
+        edge = path(
+            d,
+            stroke="negative" if value < 0 else "positive",
+            stroke_width=width,
+            stroke_dasharray="7 3" if value < 0 else None,
+            data_v=f"{abs(value):.6g}",
+        )
+        edge.add(el("title", f"{names[0]} → {names[1]}: {signed(value, 2)} {words.unit}"))
+        edges.children.insert(0, edge)
+        if abs(value) >= (0.12 if link.source[0] == 0 else 0.4) * words.largest:
+            # A third of the way along the curve, off to the side that points up.
+            t = 0.38
+            x = x1 + (x2 - x1) * (1.5 * t * (1 - t) + t**3)
+            y = source.y + (target.y - source.y) * (3 * t**2 * (1 - t) + t**3)
+            dx, dy = (x2 - x1) * (1.5 - 3 * t + 3 * t**2), (target.y - source.y) * (6 * t - 6 * t**2)
+            length = math.hypot(dx, dy) or 1.0
+            off = width / 2 + 10
+            x, y = x + off * dy / length + 8 * (dy > 0), y - off * dx / length
+            if all(abs(x - a) > 40 or abs(y - b) > 16 for a, b in taken):
+                taken.append((x, y))
+                text = label(x, y + 4, signed(value), size=TICK, bold=True, anchor="middle", halo=True)
+                numbers.add(group(text, data_v=f"{abs(value):.6g}"))
+    return edges, numbers

@@ -1,21 +1,8 @@
-"""Contrast of colours, and the text colour that can be read on a tinted cell in light and in dark."""
+"""The text colour that can be read on a tinted cell, in light and in dark."""
 
 from __future__ import annotations
 
-from interp.render.theme import DARK, LIGHT
-
-
-def luminance(colour: str) -> float:
-    """Relative luminance of `#RRGGBB` in [0, 1] (WCAG 2.2)."""
-    channels = [int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5)]
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def contrast(one: str, other: str) -> float:
-    """Contrast ratio of two colours `#RRGGBB`, 1 to 21 (WCAG 2.2); text needs 4.5."""
-    low, high = sorted((luminance(one), luminance(other)))
-    return (high + 0.05) / (low + 0.05)
+from interp.render.theme import DARK, LIGHT, contrast
 
 
 def mix(top: str, bottom: str, opacity: float) -> str:

@@ -6,6 +6,8 @@ from typing import Any, SupportsFloat
 
 import numpy as np
 
+from interp.render.svg import Element, group, n, path
+
 STEPS = 6
 
 
@@ -48,3 +50,35 @@ def step_colour(step: int) -> str:
     if step == 0:
         return "zero"
     return f"{'pos' if step > 0 else 'neg'}-{abs(step)}"
+
+
+def heat(values: Any, limit: SupportsFloat, x: float, y: float, width: float, height: float | None = None) -> Element:
+    """Signed values [row, column] as cells of `width` by `height` px, a path for each colour; cells that are zero or
+    NaN are left to what lies below. Cells of 5 px and more stand a pixel apart."""
+    height = width if height is None else height
+    table = array(values)
+    steps = np.zeros(table.shape, dtype=int)
+    for index, value in np.ndenumerate(table):
+        steps[index] = diverging_step(value, limit)
+    gap = 1.0 if min(width, height) >= 5 else 0.0
+    whole = group(transform=f"translate({n(x)} {n(y)})")
+    shape = f"h{n(width - gap)}v{n(height - gap)}h{n(gap - width)}z"
+    for step in sorted(set(steps.flat) - {0}):
+        d = "".join(f"M{n(width * column)} {n(height * row)}{shape}" for row, column in zip(*np.nonzero(steps == step)))
+        whole.add(path(d, fill=step_colour(int(step))))
+    return whole
+
+
+def dashes(values: Any, limit: SupportsFloat, x: float, y: float, width: float, height: float) -> Element:
+    """A dash in each cell that is negative, so that the sign can be told without the colour."""
+    whole = group(transform=f"translate({n(x)} {n(y)})", fill="none", stroke_width=1.2)
+    half = min(width, height) * 0.22
+    by_step: dict[int, list[str]] = {}
+    for (row, column), value in np.ndenumerate(array(values)):
+        step = diverging_step(value, limit)
+        if step < 0:
+            place = f"M{n(width * (column + 0.5) - half - 0.5)} {n(height * (row + 0.5) - 0.5)}h{n(2 * half)}"
+            by_step.setdefault(step, []).append(place)
+    for step, places in sorted(by_step.items()):
+        whole.add(path("".join(places), stroke=f"on-{step_colour(step)}"))
+    return whole

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, SupportsFloat
 
-from interp.render.figure import Figure
-from interp.render.text import Rich
+import numpy as np
+
+from interp.render.diverging import array, dashes, diverging_step, heat, step_colour, symmetric_limit
+from interp.render.figure import NARROW, WIDE, Drawing, Figure, drawing
+from interp.render.marks import TICK, diverging_key
+from interp.render.svg import Element, el, group, hatch, label, measure, path, rect, squares, url
+from interp.render.text import Rich, number, plain, signed
+
+MOST_CELLS = 64
+MOST_PANELS = 12
 
 
 def effect_grid(
@@ -33,4 +43,153 @@ def effect_grid(
     carry a dash where the number has no room. Past 64 rows or columns the first are drawn, and the picture says so.
     Raises ValueError where labels and shape differ.
     """
-    raise NotImplementedError
+    table = array(values)
+    if table.ndim == 2:
+        table = table[None]
+    if table.ndim != 3 or table.shape[1:] != (len(rows), len(columns)) or not table.size:
+        raise ValueError(
+            f"values have shape {table.shape[-2:] if table.ndim == 3 else table.shape}, and there are {len(rows)} rows "
+            f"and {len(columns)} columns: [row, column] or [panel, row, column] is needed"
+        )
+    names: list[Rich] = list(panels) if panels is not None else [""] * len(table)
+    if len(names) != len(table):
+        raise ValueError(f"there are {len(table)} panels of values and {len(names)} names for them")
+    if np.isinf(table).any():
+        raise ValueError("an effect is infinite: a grid shows finite values, and NaN as missing")
+    said = _cut(table.shape)
+    table = table[:MOST_PANELS, :MOST_CELLS, :MOST_CELLS]
+    end = symmetric_limit(table) if limit is None else float(limit)
+    if not end > 0:
+        raise ValueError(f"the colours end at {end}: a limit above 0 is needed")
+    words = _Words(
+        tuple(names[:MOST_PANELS]),
+        tuple(rows[:MOST_CELLS]),
+        tuple(columns[:MOST_CELLS]),
+        row_axis,
+        column_axis,
+        unit,
+        missing,
+        said,
+        digits,
+    )
+    sheets = [_sheet(table, words, end, width) for width in (WIDE, NARROW)]
+    return Figure(title, description, caption, *sheets)
+
+
+@dataclass(frozen=True)
+class _Words:
+    panels: tuple[Rich, ...]
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    row_axis: str
+    column_axis: str
+    unit: str
+    missing: str
+    said: str
+    digits: int
+
+
+def _cut(shape: Sequence[int]) -> str:
+    kinds = (("panels", shape[0], MOST_PANELS), ("rows", shape[1], MOST_CELLS), ("columns", shape[2], MOST_CELLS))
+    parts = [f"the first {most} of {count} {kind}" for kind, count, most in kinds if count > most]
+    return f"Shown: {' and '.join(parts)}." if parts else ""
+
+
+def _sheet(table: np.ndarray, words: _Words, limit: float, width: float) -> Drawing:
+    count, height, breadth = table.shape
+    size = TICK
+    margin = min(max(measure(name, size) for name in words.rows) + 10, 0.26 * width)
+    named = max(measure(name, size) for name in words.columns)
+    numbers = (
+        max(measure(signed(value, words.digits), size) for value in table.flat if math.isfinite(value))
+        if (np.isfinite(table).any())
+        else 0.0
+    )
+    across = 1
+    for candidate in range(min(count, 4 if width == WIDE else 2), 0, -1):
+        room = (width - 32 * (candidate - 1)) / candidate - margin
+        if room / breadth >= (numbers + 8 if width == WIDE else 26) or candidate == 1:
+            across = candidate
+            break
+    room = (width - 32.0 * (across - 1)) / across - margin
+    cell = min(room / breadth, 84.0 if width == WIDE else 60.0)
+    shown = cell >= numbers + 6
+    tall = 34.0 if shown else min(max(cell, 13.0), 24.0)
+    turned = named + 4 > cell
+    foot = (min(named, 100.0) + 14 if turned else 22) + (20 if words.column_axis else 0)
+    parts: list[Element | None] = [*_key(table, words, limit, width)]
+    top = 58.0 if width == WIDE else 76.0
+    if words.said:
+        parts.append(label(0, top - 16, words.said, bold=True, width=width))
+        top += 10
+    titled = any(plain(name) for name in words.panels)
+    deep = (28 if titled else 0) + tall * height + foot + 26
+    for index, (name, values) in enumerate(zip(words.panels, table)):
+        left = (margin + room + 32) * (index % across)
+        y = top + deep * (index // across)
+        x = left + margin
+        if titled:
+            parts.append(label(x, y + 12, name, bold=True, width=room))
+            y += 28
+        parts += [
+            rect(x, y, cell * breadth - 1, tall * height - 1, fill="zero"),
+            heat(values, limit, x, y, cell, tall),
+            *_holes(values, x, y, cell, tall),
+        ]
+        if shown:
+            parts.append(_numbers(values, words.digits, limit, x, y, cell, tall))
+        elif min(cell, tall) >= 8:
+            parts.append(dashes(values, limit, x, y, cell, tall))
+        stride = math.ceil(12 / tall)
+        for row in range(0, height, stride):
+            where = y + tall * (row + 0.5) + 4
+            parts.append(label(x - 8, where, words.rows[row], size=size, anchor="end", width=margin - 10))
+        bottom = y + tall * height
+        stride = math.ceil(13 / cell) if turned else 1
+        for column in range(0, breadth, stride):
+            middle = x + cell * (column + 0.5)
+            if turned:
+                text = label(
+                    middle + 4, bottom + 6, words.columns[column], size=size, anchor="end", rotate=True, width=100
+                )
+            else:
+                text = label(middle, bottom + 16, words.columns[column], size=size, anchor="middle", width=cell)
+            parts.append(text)
+        axes = " →  ".join(filter(None, (words.column_axis, f"{words.row_axis} ↓" if words.row_axis else "")))
+        if not words.row_axis and words.column_axis:
+            axes = f"{words.column_axis} →"
+        parts.append(label(x, bottom + foot - 2, axes, size=size, fill="muted", width=room))
+    return drawing(width, top + deep * math.ceil(count / across) - 18, parts)
+
+
+def _key(table: np.ndarray, words: _Words, limit: float, width: float) -> list[Element | None]:
+    """The colour scale with its ends and its unit; what a hatched cell means, where there is one."""
+    unit = f" {words.unit}" if words.unit else ""
+    ends = number(-limit, words.digits), f"+{number(limit, words.digits)}{unit}"
+    parts: list[Element | None] = [diverging_key(0, 4, *ends, cell=16 if width == WIDE else 14, width=width)]
+    if np.isnan(table).any():
+        x, y = (0.0, 28.0) if width == NARROW else (measure(ends[0]) + measure(ends[1]) + 13 * 16 + 60, 4.0)
+        box = rect(x, y, 15, 11)
+        box.attributes["fill"] = str(url("hatch"))
+        parts += [el("defs", hatch()), box, label(x + 24, y + 11, words.missing, fill="muted", width=width - x - 24)]
+    return parts
+
+
+def _holes(values: np.ndarray, x: float, y: float, cell: float, tall: float) -> list[Element | None]:
+    places = [(x + cell * column, y + tall * row) for row, column in zip(*np.nonzero(np.isnan(values)))]
+    if not places:
+        return []
+    whole = path(squares(places, cell - 1, tall - 1))
+    whole.attributes["fill"] = str(url("hatch"))
+    return [path(squares(places, cell - 1, tall - 1), fill="bg"), whole]
+
+
+def _numbers(values: np.ndarray, digits: int, limit: float, x: float, y: float, cell: float, tall: float) -> Element:
+    whole = group(font_size=TICK, text_anchor="middle")
+    for (row, column), value in np.ndenumerate(values):
+        if math.isfinite(value):
+            step = diverging_step(value, limit)
+            fill = f"on-{step_colour(step)}" if step else "muted"
+            place = x + cell * (column + 0.5) - 0.5, y + tall * (row + 0.5) + 4
+            whole.add(el("text", signed(value, digits), x=place[0], y=place[1], fill=fill))
+    return whole

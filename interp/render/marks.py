@@ -25,12 +25,8 @@ def dot(x: SupportsFloat, y: SupportsFloat, heads: Sequence[Head], radius: float
     whole = group()
     for index, one in enumerate(heads):
         begin, end = (1.5 * math.pi - 2 * math.pi * turn / len(heads) for turn in (index, index + 1))
-        x1, y1, x2, y2 = (
-            x + radius * math.cos(begin),
-            y + radius * math.sin(begin),
-            x + radius * math.cos(end),
-            y + radius * math.sin(end),
-        )
+        x1, y1 = x + radius * math.cos(begin), y + radius * math.sin(begin)
+        x2, y2 = x + radius * math.cos(end), y + radius * math.sin(end)
         big = int(2 / len(heads) > 1)
         d = f"M{n(x)} {n(y)}L{n(x1)} {n(y1)}A{n(radius)} {n(radius)} 0 {big} 0 {n(x2)} {n(y2)}z"
         whole.add(path(d, fill=one.colour))
@@ -42,6 +38,18 @@ def diamond(x: SupportsFloat, y: SupportsFloat, heads: Sequence[Head], radius: f
     x, y = float(x), float(y)
     d = f"M{n(x)} {n(y - radius)}L{n(x + radius)} {n(y)}L{n(x)} {n(y + radius)}L{n(x - radius)} {n(y)}z"
     return path(d, fill=heads[0].colour)
+
+
+def stacked(pixels: Iterable[float], within: float) -> list[list[float]]:
+    """Dots gathered into columns: equal values share one, and so does what lies less than `within` px from its first.
+    A column stands at the mean of its pixels."""
+    columns: list[list[float]] = []
+    for pixel in sorted(pixels):
+        if columns and pixel - columns[-1][0] < within:
+            columns[-1].append(pixel)
+        else:
+            columns.append([pixel])
+    return columns
 
 
 def badge_width(head: Head, least: float = 26, most: float = 96) -> float:
@@ -84,16 +92,28 @@ def thinned(ruler: Ruler, *, size: float = TICK, gap: float = 10) -> list[tuple[
     return [(x, text, index == 0) for index, (x, text) in enumerate(places)]
 
 
-def bottom_axis(ruler: Ruler, y: float, text: Rich = "", *, width: float | None = None) -> Element:
-    """A horizontal axis at `y` with ticks below it, and its label below them (36 px in all, 20 without a label)."""
+def bottom_axis(ruler: Ruler, y: float, text: Rich = "", *, gap: float = 10) -> Element:
+    """A horizontal axis at `y` with ticks below it, and its label below them; `axis_height` says how far it reaches."""
     whole = group(line(ruler.start, y, ruler.end, y, stroke="axis"))
-    for x, shown, named in thinned(ruler):
+    for x, shown, named in thinned(ruler, gap=gap):
         whole.add(line(x, y, x, y + 4, stroke="axis"))
         if named:
             whole.add(label(x, y + 20, shown, size=TICK, fill="muted", anchor="middle"))
-    room = (ruler.end - ruler.start) if width is None else width
     middle = (ruler.start + ruler.end) / 2
-    return whole.add(label(middle, y + 38, text, size=TICK, fill="muted", anchor="middle", width=room))
+    for index, one in enumerate(axis_lines(ruler, text)):
+        whole.add(label(middle, y + 38 + 17 * index, one, size=TICK, fill="muted", anchor="middle"))
+    return whole
+
+
+def axis_lines(ruler: Ruler, text: Rich) -> list[str]:
+    """An axis's label, in two lines where one is too long for it."""
+    return lines_of(text, ruler.end - ruler.start, TICK, 2)
+
+
+def axis_height(ruler: Ruler, text: Rich) -> float:
+    """How far an axis with its label reaches below its line."""
+    lines = len(axis_lines(ruler, text))
+    return 26 if not lines else 29 + 17 * lines
 
 
 def diverging_key(

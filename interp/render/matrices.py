@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from interp.render.figure import Figure
-from interp.render.text import Rich
-from interp.render.theme import Head
+import numpy as np
+
+from interp.render.diverging import array, dashes, heat, symmetric_limit
+from interp.render.figure import NARROW, WIDE, Drawing, Figure, drawing
+from interp.render.marks import TICK, badge, badge_width, diverging_key, lines_of
+from interp.render.svg import Element, group, label, measure, n, path, rect
+from interp.render.text import Rich, mono, plain
+from interp.render.theme import Head, head
 
 
 @dataclass(frozen=True)
@@ -51,4 +57,192 @@ def weight_matrices(
     rows. similarity: one line per pair, below it. Two pairs stand side by side in the wide drawing. Raises ValueError
     where counts and shapes differ.
     """
-    raise NotImplementedError
+    if not pairs or any(not 1 <= len(pair) <= 2 for pair in pairs):
+        raise ValueError("weight matrices need at least one pair, and one or two models in each")
+    if similarity and len(similarity) != len(pairs):
+        raise ValueError(f"there are {len(pairs)} pairs and {len(similarity)} lines of similarity")
+    shown = [[_read(one) for one in pair] for pair in pairs]
+    shapes = {one.ov.shape for pair in shown for one in pair}
+    rows = sum(group_.count for group_ in groups)
+    if len(shapes) != 1:
+        raise ValueError(f"matrices that stand beside each other have one shape, and these have {sorted(shapes)}")
+    shape = shapes.pop()
+    if shape[0] != rows:
+        raise ValueError(f"the groups count {rows} rows and the matrices have {shape[0]}")
+    for one in groups:
+        if one.names and len(one.names) != one.count:
+            raise ValueError(f"a group of {one.count} rows has {len(one.names)} names")
+    words = _Words(tuple(groups), tuple(similarity), negative, positive, qk_heading, ov_heading)
+    return Figure(title, description, caption, _wide(shown, words, shape[1]), _narrow(shown, words, shape[1]))
+
+
+@dataclass(frozen=True)
+class _Read:
+    head: Head
+    label: Rich
+    qk: np.ndarray
+    ov: np.ndarray
+
+
+@dataclass(frozen=True)
+class _Words:
+    groups: tuple[RowGroup, ...]
+    similarity: tuple[Rich, ...]
+    negative: str
+    positive: str
+    qk: str
+    ov: str
+
+
+def _read(one: HeadMatrices) -> _Read:
+    qk, ov = array(one.qk).reshape(-1), array(one.ov)
+    if ov.ndim != 2 or len(qk) != len(ov):
+        raise ValueError(f"qk has shape {qk.shape} and ov {ov.shape}: [row] and [row, column] are needed")
+    return _Read(head(one.head), one.label, qk, ov)
+
+
+_BETWEEN = 8.0
+
+
+def _cell(room: float, columns: int, most: float) -> float:
+    """The largest cell for a QK strip, a gap and an OV matrix in `room` px: whole px where that is 5 or more."""
+    cell = min((room - 12) / (columns + 1), most)
+    return math.floor(cell) if cell >= 5 else cell
+
+
+def _wide(pairs: Sequence[Sequence[_Read]], words: _Words, columns: int) -> Drawing:
+    left = 100.0
+    most = max(len(pair) for pair in pairs)
+    across = min(len(pairs), 2)
+    room = (WIDE - left - 36.0 * (across - 1)) / across
+    cell = _cell((room - 25 * (most - 1)) / most, columns, 16)
+    if across == 2 and cell < 4:
+        across, room = 1, WIDE - left
+        cell = _cell((room - 25 * (most - 1)) / most, columns, 16)
+    parts: list[Element | None] = [_key(words, WIDE)]
+    y = 66.0
+    for start in range(0, len(pairs), across):
+        x = left
+        for index, pair in enumerate(pairs[start : start + across]):
+            drawn, right, bottom = _pair(pair, words, x, y, cell, _line(words, start + index), bracket=index == 0)
+            parts.append(drawn)
+            x = right + max(36.0, 60 if cell < 12 else 36)
+        y = bottom + 40
+    return drawing(WIDE, y - 32, parts)
+
+
+def _narrow(pairs: Sequence[Sequence[_Read]], words: _Words, columns: int) -> Drawing:
+    left = 64.0
+    most = max(len(pair) for pair in pairs)
+    cell = _cell((NARROW - left - 16 * (most - 1)) / most, columns, 14)
+    parts: list[Element | None] = [_key(words, NARROW)]
+    y = 84.0
+    for index, pair in enumerate(pairs):
+        drawn, _, bottom = _pair(pair, words, left, y, cell, _line(words, index), bracket=True, gap=16, label_size=TICK)
+        parts.append(drawn)
+        y = bottom + 40
+    return drawing(NARROW, y - 32, parts)
+
+
+def _line(words: _Words, index: int) -> Rich:
+    return words.similarity[index] if words.similarity else ""
+
+
+def _key(words: _Words, width: float) -> Element:
+    if 8 + measure(words.negative) + 13 * 16 + measure(words.positive) + 16 <= width:
+        return diverging_key(0, 2, words.negative, words.positive, width=width)
+    first, _, rest = words.positive.partition(",")
+    whole = diverging_key(0, 2, words.negative, first, cell=14, width=width)
+    return whole.add(label(0, 38, rest.strip(), fill="muted", width=width))
+
+
+def _pair(
+    pair: Sequence[_Read],
+    words: _Words,
+    left: float,
+    top: float,
+    cell: float,
+    similarity: Rich,
+    *,
+    bracket: bool,
+    gap: float = 25,
+    label_size: float = 14,
+) -> tuple[Element, float, float]:
+    """One head in its one or two models; returns how far it reaches to the right and down."""
+    whole = group()
+    starts = [0.0]
+    for one in words.groups:
+        starts.append(starts[-1] + one.count * cell + _BETWEEN)
+    deep = starts[-1] - _BETWEEN
+    body = top + 58
+    x = left
+    columns = pair[0].ov.shape[1]
+    strip = max(cell, 6.0)
+    ov = strip + (12 if cell >= 9 else 8)
+    extent = ov + columns * cell
+    room = gap if len(pair) > 1 else 60.0
+    for one in pair:
+        wide = badge_width(one.head)
+        whole.add(badge(x, top, one.head, width=wide))
+        named = label(x + wide + 8, top + 16, one.label, size=label_size, bold=True, width=extent + room - wide - 12)
+        whole.add(named)
+        qk = label(x + strip / 2, top + 46, words.qk, size=TICK, fill="muted", anchor="middle", width=40)
+        begin = max(x + ov, x + strip / 2 + measure(words.qk, TICK) / 2 + 6)
+        over = label(begin, top + 46, words.ov, size=TICK, fill="muted", width=x + extent + room - 6 - begin)
+        whole.add(qk, over)
+        limits = symmetric_limit(one.qk), symmetric_limit(one.ov)
+        row = 0
+        for start, rows in zip(starts, words.groups):
+            y = body + start
+            stop = row + rows.count
+            height = rows.count * cell
+            whole.add(
+                rect(x, y, strip - (cell >= 5), height - (cell >= 5), fill="zero"),
+                rect(x + ov, y, columns * cell - (cell >= 5), height - (cell >= 5), fill="zero"),
+                heat(one.qk[row:stop, None], limits[0], x, y, strip, cell),
+                heat(one.ov[row:stop], limits[1], x + ov, y, cell),
+                dashes(one.qk[row:stop, None], limits[0], x, y, strip, cell) if cell >= 8 else None,
+                dashes(one.ov[row:stop], limits[1], x + ov, y, cell, cell) if cell >= 8 else None,
+            )
+            row = stop
+        x += extent + gap
+    if bracket:
+        whole.add(*_row_labels(words, starts, left, body, cell, label_size))
+    right = x - gap
+    whole.add(
+        label((left + right) / 2, body + deep + 22, similarity, size=label_size, anchor="middle", width=right - left)
+    )
+    return whole, right, body + deep + (26 if plain(similarity) else 0)
+
+
+def _row_labels(
+    words: _Words, starts: Sequence[float], left: float, body: float, cell: float, size: float
+) -> list[Element | None]:
+    parts: list[Element | None] = []
+    for start, rows in zip(starts, words.groups):
+        y, height = body + start, rows.count * cell - 1
+        if rows.names:
+            stride = math.ceil(9.5 / cell)
+            for index in range(0, rows.count, stride):
+                name = rows.names[index]
+                shown = mono(name) if len(name) == 1 else name
+                where = y + cell * (index + 0.5) + 4
+                parts.append(
+                    label(left - 10, where, shown, size=min(size, max(cell, 10)), anchor="end", width=left - 12)
+                )
+            continue
+        parts.append(
+            path(
+                f"M{n(left - 5)} {n(y)}H{n(left - 10)}V{n(y + height)}H{n(left - 5)}",
+                fill="none",
+                stroke="axis",
+                stroke_width=1,
+            )
+        )
+        middle = y + height / 2
+        lines = [(one, size, "ink") for one in lines_of(rows.label, left - 18, size, 2)]
+        lines += [(one, min(size, TICK), "muted") for one in lines_of(rows.note, left - 18, min(size, TICK), 2)]
+        for index, (one, height_of, fill) in enumerate(lines):
+            where = middle + 17 * (index - (len(lines) - 2) / 2)
+            parts.append(label(left - 16, where, one, size=height_of, fill=fill, anchor="end"))
+    return parts

@@ -11,7 +11,7 @@ import numpy as np
 from interp.render.axis import Axis, Ruler, ruler
 from interp.render.diverging import array
 from interp.render.figure import Drawing, Figure, drawing
-from interp.render.marks import TICK, bottom_axis, diamond, dot
+from interp.render.marks import TICK, axis_height, bottom_axis, diamond, dot, stacked
 from interp.render.svg import Element, el, group, hatch, label, line, measure, rect, url
 from interp.render.text import Rich, plain
 from interp.render.theme import Head, heads
@@ -87,44 +87,33 @@ def _values(row: StripRow) -> list[float]:
     return values.tolist()
 
 
-def _columns(values: Sequence[float], x: Ruler, radius: float) -> list[tuple[float, int]]:
-    """Stacks of dots as (pixel, how many): equal values share a column at their value; a column takes in what lies
-    within half a dot of its first value, and stands at their mean."""
-    columns: list[list[float]] = []
-    for pixel in sorted(x(value) for value in values):
-        if columns and pixel - columns[-1][0] < radius:
-            columns[-1].append(pixel)
-        else:
-            columns.append([pixel])
-    return [(sum(column) / len(column), len(column)) for column in columns]
-
-
 @dataclass(frozen=True)
 class _Dots:
     """How a row's dots are stacked: their radius, the distance from dot to dot, and the columns."""
 
     radius: float
     pitch: float
-    columns: list[tuple[float, int]]
+    columns: list[list[float]]
 
     @property
     def height(self) -> float:
-        return max((count for _, count in self.columns), default=1) * self.pitch + 16
+        return max(map(len, self.columns), default=1) * self.pitch + 16
 
 
 def _stacked(row: StripRow, values: Sequence[float], x: Ruler, size: float) -> _Dots:
     radius = size * (1.2 if len(heads(row.heads)) > 1 else 1.0)
-    columns = _columns(values, x, radius)
-    tallest = max((count for _, count in columns), default=1)
+    columns = stacked([x(value) for value in values], radius)
+    tallest = max(map(len, columns), default=1)
     return _Dots(radius, min(radius * 1.72, 200 / tallest), columns)
 
 
 def _drawn(row: StripRow, dots: _Dots, middle: float) -> Element:
     owners = heads(row.heads)
     whole = group(stroke="bg", stroke_width=0.7) if len(owners) == 1 else group()
-    for at, count in dots.columns:
-        for index in range(count):
-            y = middle + (index - (count - 1) / 2) * dots.pitch
+    for column in dots.columns:
+        at = sum(column) / len(column)
+        for index in range(len(column)):
+            y = middle + (index - (len(column) - 1) / 2) * dots.pitch
             whole.add(diamond(at, y, owners) if row.marker == "diamond" else dot(at, y, owners, dots.radius))
     return whole
 
@@ -199,13 +188,13 @@ def _wide(
         parts.append(line(at, 40, at, top + bounded + 6, stroke="ink", stroke_width=2))
     parts += marks
     parts.append(bottom_axis(x, y + 8, axis.label))
-    return drawing(1080, y + 8 + (46 if plain(axis.label) else 26), parts)
+    return drawing(1080, y + 8 + axis_height(x, axis.label), parts)
 
 
 def _narrow(
     rows: Sequence[StripRow], values: Sequence[Sequence[float]], axis: Axis, limit: Limit | None, every: Sequence[float]
 ) -> Drawing:
-    x = ruler(axis, every, 12, 356, most=5)
+    x = ruler(axis, every, 18, 352, most=5)
     parts: list[Element | None] = []
     y = 8.0
     if limit:
@@ -215,12 +204,12 @@ def _narrow(
         beside = list(limit.short_beyond) or [limit.beyond, limit.beyond_note]
         right = max(measure(one, TICK) for one in beside) if beside else 0
         split = at - 8 > 150 and 366 - at > right * 0.4
-        room = 356 - right - 16
-        anchor, where = ("end", min(at - 6, room)) if split else ("start", 12)
+        room = 370 - right - 16
+        anchor, where = ("end", min(at - 6, room)) if split else ("start", 2)
         parts += [
-            label(where, 16, first, anchor=anchor, width=room - 12),
-            label(where, 34, second, size=TICK, fill="muted", anchor=anchor, width=room - 12),
-            *(label(356, 16 + 18 * i, one, size=TICK, fill="muted", anchor="end") for i, one in enumerate(beside[:2])),
+            label(where, 16, first, anchor=anchor, width=room - 2),
+            label(where, 34, second, size=TICK, fill="muted", anchor=anchor, width=room - 2),
+            *(label(370, 16 + 18 * i, one, size=TICK, fill="muted", anchor="end") for i, one in enumerate(beside[:2])),
             line(at, 42, at, 60, stroke="ink", stroke_width=2),
         ]
         y = 64
@@ -228,10 +217,10 @@ def _narrow(
         stack = _stacked(row, row_values, x, 3.2)
         height = max(26, stack.height)
         parts += [
-            label(12, y + 14, row.label, width=250),
-            label(12, y + 31, row.note, size=TICK, fill="muted", width=230),
-            label(356, y + 14, row.result, size=15, bold=True, anchor="end", width=88),
-            label(356, y + 31, row.result_note, size=TICK, fill="muted", anchor="end", width=104),
+            label(2, y + 14, row.label, width=250),
+            label(2, y + 31, row.note, size=TICK, fill="muted", width=230),
+            label(370, y + 14, row.result, size=15, bold=True, anchor="end", width=88),
+            label(370, y + 31, row.result_note, size=TICK, fill="muted", anchor="end", width=104),
         ]
         y += 38
         if limit and row.bounded:
@@ -242,5 +231,5 @@ def _narrow(
         if index + 1 < len(rows):
             parts.append(line(x.start, y, x.end, y))
             y += 10
-    parts.append(bottom_axis(x, y + 6, axis.label, width=356))
-    return drawing(372, y + 6 + (46 if plain(axis.label) else 26), parts)
+    parts.append(bottom_axis(x, y + 6, axis.label, gap=28))
+    return drawing(372, y + 6 + axis_height(x, axis.label), parts)

@@ -10,7 +10,7 @@ FONT = '-apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
 MONO = 'ui-monospace, "SF Mono", Menlo, Consolas, "Liberation Mono", monospace'
 LETTERS = "ABCDEFGHIJKL"
 
-LIGHT: Mapping[str, str] = {
+_LIGHT = {
     "bg": "#FFFFFF",
     "panel": "#F5F6F8",
     "tile": "#EEF0F3",
@@ -48,7 +48,7 @@ LIGHT: Mapping[str, str] = {
     "pos-6": "#3B7A1E",
 }
 
-DARK: Mapping[str, str] = {
+_DARK = {
     "bg": "#111418",
     "panel": "#1A1E24",
     "tile": "#20252C",
@@ -85,6 +85,33 @@ DARK: Mapping[str, str] = {
     "pos-5": "#74A957",
     "pos-6": "#8CCB6A",
 }
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of `#RRGGBB` in [0, 1] (WCAG 2.2)."""
+    channels = [int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: str, other: str) -> float:
+    """Contrast ratio of two colours `#RRGGBB`, 1 to 21 (WCAG 2.2); text needs 4.5."""
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def _with_text(palette: Mapping[str, str]) -> Mapping[str, str]:
+    """The palette, and for each step of the diverging scale the colour of text on it: ink or background."""
+    steps = [name for name in palette if name[:4] in ("neg-", "pos-")]
+    chosen = {
+        f"on-{name}": max((palette["ink"], palette["bg"]), key=lambda text: contrast(text, palette[name]))
+        for name in steps
+    }
+    return {**palette, **chosen}
+
+
+LIGHT = _with_text(_LIGHT)
+DARK = _with_text(_DARK)
 
 PREFIX = "--hl-"
 _VARIABLE = re.compile(r"var\(--hl-([a-z0-9-]+)(?:,#[0-9A-Fa-f]{6})?\)")
