@@ -14,6 +14,7 @@ from interp.movement import movement
 from interp.roles import Role, assign, chance, score
 from models.hooked import Architecture, build, initialise
 from models.parts import PARTS
+from tests.interp.gauge import change_gauge, duplicate_heads
 from tests.interp.hand_built import arcs, random_model, tokens, two_heads
 
 seeds = st.integers(0, 10_000)
@@ -44,37 +45,6 @@ def even_model(values: torch.Tensor, **config) -> torch.nn.Module:
         model.embed.W_E.copy_(torch.eye(vocabulary, dtype=torch.float64))
         model.blocks[0].attn.W_V.copy_(values.double().unsqueeze(-1))
         model.blocks[0].attn.W_O[:, 0, 0] = 1.0
-    return model
-
-
-def duplicate_heads(model):
-    with torch.no_grad():
-        for name in ("W_Q", "W_K", "W_V", "W_O"):
-            weight = getattr(model.blocks[0].attn, name)
-            weight[:] = weight[:1].clone()
-    return model
-
-
-def change_gauge(model, seed: int, order: list[int]):
-    """Exchange the heads of every layer and give each head a new basis for its queries and keys, and for its values."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for block in model.blocks:
-            attention, rank = block.attn, block.attn.W_Q.shape[-1]
-
-            def mix(attention=attention, rank=rank):
-                return torch.randn(rank, rank, generator=generator).to(attention.W_Q) + 3 * torch.eye(rank)
-
-            for head in range(attention.W_Q.shape[0]):
-                qk, ov = mix(), mix()
-                for name, basis in (("Q", qk), ("K", torch.linalg.inv(qk).T), ("V", ov)):
-                    for letter in ("W_", "b_"):
-                        weight = getattr(attention, letter + name)
-                        weight[head] = weight[head] @ basis
-                attention.W_O[head] = torch.linalg.inv(ov) @ attention.W_O[head]
-            for name in ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V"):
-                weight = getattr(attention, name)
-                weight[:] = weight[order].clone()
     return model
 
 
