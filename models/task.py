@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
@@ -65,6 +65,10 @@ class Contrast:
     read: tuple[int, ...]
     metrics: Mapping[str, LogitMetric]
     positions: tuple[str, ...]
+
+    def to(self, device: torch.device | str) -> Contrast:
+        """The same pairs on `device`."""
+        return replace(self, source=self.source.to(device), destination=self.destination.to(device))
 
 
 class Task(Protocol):
