@@ -78,6 +78,7 @@ def estimate_edges(
             reference=intervention.reference,
             metric=name,
             method=method if method == "eap" else f"{method}, {steps} steps",
+            engine="gradient",
             device=str(effect.device),
             warning=saturation_warning(saturation(model, inputs)),
         )

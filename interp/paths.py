@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, cast
 
 import numpy as np
 import pandas as pd
+import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from interp.circuits import END, Edge, Node
 from interp.cuts import run_edge_sets
+from interp.edge_cone import EdgeCone
+from interp.engines import Unsupported
+from interp.engines.support import reader_hooks
 from interp.interventions import Intervention
 from interp.metrics import BatchedMetric, Metric, metric_name, performance
 from interp.model import HookedModel, untouched
 from interp.wiring import Outputs, Wiring, reference_outputs, wire
 
 Ranking = Literal["absolute", "signed"]
+Engine = Literal["auto", "cone", "expand"]
 
 CHUNK = 2_000_000  # numbers in the largest activation of one pass: 8 to 16 MB
 
@@ -31,6 +36,7 @@ class EdgeEffects:
     effect = baseline - ablated, in the metric's own units. sets: the edges whose carried value was replaced together;
     single edges are sets of one. intervention: what was put there, in words; reference: the data it was taken over
     (None for `zero`). method: `exact`, or the name of an estimate, which then may hold the exact effects beside it.
+    engine: `cone`, `expand` (which runs the model) or `gradient`. notes: what was decided on the way.
     warning: what a reader must know of these figures.
     """
 
@@ -42,9 +48,11 @@ class EdgeEffects:
     reference: Tensor | None
     metric: str
     method: str
+    engine: str
     device: str
     warning: str | None = None
     exact: Float[Tensor, "set example"] | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def edges(self) -> tuple[Edge, ...]:
@@ -96,21 +104,24 @@ def patch_edges(
     edges: Collection[Edge] | None = None,
     cut: Collection[Edge] = (),
     read: Sequence[int] | None = None,
+    engine: Engine = "auto",
 ) -> EdgeEffects:
     """How much of `metric` is lost when one edge carries what `intervention` puts in the place of its source's output.
 
     Only that edge's reader sees the replacement; whatever the reader then writes flows on to all that read it. edges:
     default every edge of the model. cut: edges that are replaced in every run and in the baseline too, so that the
     effects are those in a model without them (what a backup does once the first is silent). metric: logits
-    [example, read, vocabulary] at the positions `read` (default: all) -> [example], higher is better.
+    [example, read, vocabulary] at the positions `read` (default: all) -> [example], higher is better. engine: `cone`
+    computes what can change, and falls back to `expand`, which runs the model, where it does not know the architecture
+    or edges are cut; `auto` is cone.
 
-    Raises KeyError for an edge that does not exist, IndexError for a position, ValueError for a model or a metric that
-    does not fit and for missing reference data.
+    Raises KeyError for an edge that does not exist or an unknown engine, IndexError for a position, ValueError for a
+    model or a metric that does not fit and for missing reference data.
     """
     with untouched(model):
         wiring = wire(model, inputs)
         chosen = wiring.edges(end=read) if edges is None else tuple(dict.fromkeys(edges))
-        return exact_effects(wiring, [(edge,) for edge in chosen], metric, intervention, cut, read)
+        return exact_effects(wiring, [(edge,) for edge in chosen], metric, intervention, cut, read, engine)
 
 
 def patch_edge_sets(
@@ -129,7 +140,8 @@ def patch_edge_sets(
     errors as for `patch_edges`.
     """
     with untouched(model):
-        return exact_effects(wire(model, inputs), [tuple(each) for each in sets], metric, intervention, cut, read)
+        wiring = wire(model, inputs)
+        return exact_effects(wiring, [tuple(each) for each in sets], metric, intervention, cut, read, "expand")
 
 
 def exact_effects(
@@ -139,23 +151,39 @@ def exact_effects(
     intervention: Intervention,
     cut: Collection[Edge],
     read: Sequence[int] | None,
+    engine: Engine = "auto",
 ) -> EdgeEffects:
     """`patch_edge_sets` on a model that is wired already; call it inside `interp.model.untouched`."""
+    if engine not in ("auto", "cone", "expand"):
+        raise KeyError(f"unknown engine '{engine}': choose auto, cone or expand")
     wiring.check([*cut, *(edge for each in sets for edge in each)])
-    name = metric_name(metric)
+    name, notes = metric_name(metric), []
     seen = list(wiring.positions_of(read))
     reference = reference_outputs(wiring, intervention)
     batched = BatchedMetric(metric, name)
-    if cut:
-        logits = run_edge_sets(wiring, [cut], reference)[0][0]
-    else:
-        logits = wiring.logits
+    logits = run_edge_sets(wiring, [cut], reference)[0][0] if cut else wiring.logits
     baseline = performance(metric, logits[:, seen], name)
     effect = baseline.new_zeros(len(sets), len(baseline))
     acting = [i for i, each in enumerate(sets) if any(wiring.acts(edge, seen) for edge in each)]
-    for rows in chunks(wiring, acting):
-        logits = run_edge_sets(wiring, [{*sets[i], *cut} for i in rows], reference)[0]
-        effect[rows] = baseline - batched(logits[:, :, seen])
+    cone: EdgeCone | None = None
+    if engine != "expand" and not cut and all(len(each) == 1 for each in sets):
+        try:
+            cone = EdgeCone(wiring, seen, reference)
+        except Unsupported as reason:
+            notes.append(f"the cone does not model {reason}: the model itself was run (expand)")
+    if cone is not None:
+        edges = [each[0] for each in sets]
+        changed = {node: (reference[node] != wiring.outputs[node]).any(-1).T for node in wiring.nodes}
+        moved = [i for i in acting if bool(changed[edges[i].source][edges[i].position].any())]
+        for rows, logits in _gathered(cone.sweep(edges, moved)):
+            differs = torch.stack([changed[edges[row].source][edges[row].position] for row in rows])
+            effect[rows] = torch.where(differs, baseline - batched(logits), effect[rows])
+    else:
+        for rows in chunks(wiring, acting):
+            logits = run_edge_sets(wiring, [{*sets[i], *cut} for i in rows], reference)[0]
+            effect[rows] = baseline - batched(logits[:, :, seen])
+    if batched.looped is not None:
+        notes.append(f"metric '{name}' was looped over runs ({batched.looped})")
     warning = None
     if len(sets) and not effect.any():
         warning = f"every effect of {intervention.kind} is exactly 0: these edges reach nothing that '{name}' reads"
@@ -168,16 +196,33 @@ def exact_effects(
         reference=intervention.reference,
         metric=name,
         method="exact",
+        engine="expand" if cone is None else "cone",
         device=str(effect.device),
         warning=warning,
+        notes=tuple(notes),
     )
 
 
+def _gathered(parts: Iterable[tuple[list[int], Tensor]]) -> Iterator[tuple[list[int], Tensor]]:
+    """Small chunks of logits joined, so that the metric runs once for many of them."""
+    rows: list[int] = []
+    waiting: list[Tensor] = []
+    size = 0
+    for more, logits in parts:
+        rows, waiting, size = rows + more, [*waiting, logits], size + logits.numel()
+        if size > CHUNK:
+            yield rows, torch.cat(waiting)
+            rows, waiting, size = [], [], 0
+    if rows:
+        yield rows, torch.cat(waiting)
+
+
 def chunks(wiring: Wiring, rows: Sequence[int]) -> Iterable[list[int]]:
-    """`rows` in runs that keep one pass's largest activation to about CHUNK numbers."""
+    """`rows` in runs that keep one pass's largest activation to about CHUNK numbers; one by one where the model carries
+    a reader's own hooks, which may count on the batch that they know."""
     cfg, (examples, positions, vocabulary) = wiring.model.cfg, wiring.logits.shape
     largest = examples * positions * max(vocabulary, 4 * cfg.d_model, cfg.n_heads * positions)
-    size = max(1, CHUNK // largest)
+    size = 1 if reader_hooks(wiring.model) else max(1, CHUNK // largest)
     return (list(rows[start : start + size]) for start in range(0, len(rows), size))
 
 

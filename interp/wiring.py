@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 import torch
+from einops import einsum
 from jaxtyping import Float
 from torch import Tensor
 
@@ -86,14 +87,16 @@ class Wiring:
         self, layer: int, port: Port, head: int, residual: Float[Tensor, "... model"]
     ) -> Float[Tensor, "... d_head"]:
         """q, k or v of one head, from what that port reads of the residual stream."""
+        matrix, bias = into(self.weights[layer], port)
+        return self.block(layer).ln1(residual) @ matrix[head] + bias[head]
+
+    def project_heads(
+        self, layer: int, port: Port, residual: Float[Tensor, "example position model"]
+    ) -> Float[Tensor, "example position head d_head"]:
+        """q, k or v of every head, from what that port reads of the residual stream."""
         read = self.block(layer).ln1(residual)
-        weights = self.weights[layer]
-        matrix, bias = {
-            "q": (weights.W_Q, weights.b_Q),
-            "k": (weights.W_K, weights.b_K),
-            "v": (weights.W_V, weights.b_V),
-        }[port]
-        return read @ matrix[head] + bias[head]
+        matrix, bias = into(self.weights[layer], port)
+        return einsum(read, matrix, "e p m, h m d -> e p h d") + bias
 
     def mlp(self, layer: int, residual: Float[Tensor, "... model"]) -> Float[Tensor, "... model"]:
         """What the MLP of `layer` writes when it reads `residual`."""
@@ -103,6 +106,15 @@ class Wiring:
     def block(self, layer: int) -> Any:
         """The model's block."""
         return cast("Any", self.model).blocks[layer]
+
+
+def into(weights: HeadWeights, port: Port) -> tuple[Float[Tensor, "head model d_head"], Float[Tensor, "head d_head"]]:
+    """The matrix and the bias behind a port q, k or v."""
+    return {
+        "q": (weights.W_Q, weights.b_Q),
+        "k": (weights.W_K, weights.b_K),
+        "v": (weights.W_V, weights.b_V),
+    }[port]
 
 
 def ports_after(source: Node, nodes: Sequence[Node]) -> tuple[tuple[Node, Port], ...]:
@@ -187,7 +199,7 @@ def _check(wiring: Wiring, kept: Mapping[str, Tensor]) -> None:
         stem = f"blocks.{layer}."
         before = kept[stem + "hook_resid_pre"]
         for port in QKV:
-            found = torch.stack([wiring.project(layer, port, head, before) for head in heads], 2)
+            found = wiring.project_heads(layer, port, before)
             require(found, kept[f"{stem}attn.hook_{port}"], f"{port} of layer {layer} is not the projection of ln1")
         attention = torch.stack([wiring.outputs[Node("head", layer, head)] for head in heads]).sum(0)
         after = before + attention + wiring.weights[layer].b_O
