@@ -80,7 +80,9 @@ def show(result: dict[str, Any]) -> None:
 
     walk(result["effect"], result["low"], result["high"], result["normalised"], [])
     cells.sort(key=lambda cell: -abs(cell[1]))
-    title = f"{result['site']} patched, contrast {result['contrast']}, {result['direction']}: effect on {result['metric']}"
+    title = (
+        f"{result['site']} patched, contrast {result['contrast']}, {result['direction']}: effect on {result['metric']}"
+    )
     rows = [[*path, effect, f"{low:.3g} to {high:.3g}", share] for path, effect, low, high, share in cells[:12]]
     print_table([*axes, "effect", "95 % interval", "share of the gap"], rows, title=title)
     print(f"{len(cells)} cells, {result['pairs']} pairs, engine {result['engine']}; source: {result['source']}")
