@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, SupportsFloat
 
-from interp.render.axis import Axis
-from interp.render.figure import Figure
-from interp.render.text import Rich
-from interp.render.theme import Head
+import numpy as np
+
+from interp.render.axis import Axis, Ruler, ruler
+from interp.render.diverging import array
+from interp.render.figure import NARROW, WIDE, Drawing, Figure, drawing
+from interp.render.marks import TICK, apart, axis_height, bottom_axis, dot
+from interp.render.svg import Element, group, label, line, measure, n, path, points, rect
+from interp.render.text import Rich, Span, bold, coloured, plain, spans
+from interp.render.theme import Head, var
+from interp.render.theme import heads as heads_of
 
 
 @dataclass(frozen=True)
@@ -18,7 +25,8 @@ class Curve:
 
     x, y: as many numbers each; low, high: the range, where there is one. NaN breaks the line. heads: whose it is
     (`"one"`, `"A"`, `("A", "B")` for the two-coloured line, `"ink"` or `"muted"` for what is no head). dash: dashed.
-    points: mark every value. label, note: stand at the curve's end.
+    fade: 0 .. 0.6, paler, for a family of lines in order. points: mark every value. label, note: stand at the curve's
+    end.
     """
 
     x: Any
@@ -30,6 +38,7 @@ class Curve:
     heads: str | Head | Sequence[str | Head] = "ink"
     dash: bool = False
     points: bool = False
+    fade: SupportsFloat = 0.0
 
 
 @dataclass(frozen=True)
@@ -75,4 +84,336 @@ def curve_chart(
 
     Raises ValueError for no curves, for x, y, low, high of different lengths, and for a log axis with values <= 0.
     """
-    raise NotImplementedError
+    if not panels or not any(panel.curves for panel in panels):
+        raise ValueError("a chart needs at least one curve")
+    read = [[_read(curve) for curve in panel.curves] for panel in panels]
+    axis = axis or Axis(scale="log1p")
+    across = [float(x) for curves in read for curve in curves for x in curve.x] + [float(one.start) for one in phases]
+    starts = [float(one.start) for one in phases]
+    if starts != sorted(starts):
+        raise ValueError(f"phases begin one after the other, and these begin at {starts}")
+    wide = _wide(panels, read, axis, across, phases)
+    return Figure(title, description, caption, wide, _narrow(panels, read, axis, across, phases))
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A curve's numbers, and how it is drawn."""
+
+    curve: Curve
+    heads: tuple[Head, ...]
+    colour: str
+    x: np.ndarray
+    y: np.ndarray
+    low: np.ndarray | None
+    high: np.ndarray | None
+
+    @property
+    def opacity(self) -> float:
+        return 1 - min(max(float(self.curve.fade), 0.0), 0.6)
+
+
+def _read(curve: Curve) -> _Read:
+    x, y = array(curve.x).reshape(-1), array(curve.y).reshape(-1)
+    if (curve.low is None) != (curve.high is None):
+        raise ValueError(f"the curve {plain(curve.label)!r} has one side of its range: both or none are needed")
+    low, high = (None if side is None else array(side).reshape(-1) for side in (curve.low, curve.high))
+    for name, values in (("y", y), ("low", low), ("high", high)):
+        if values is not None and len(values) != len(x):
+            raise ValueError(f"the curve {plain(curve.label)!r} has {len(x)} x and {len(values)} {name}")
+    if not len(x) or not np.isfinite(x).all():
+        raise ValueError(f"the curve {plain(curve.label)!r} needs x values, all of them finite")
+    if isinstance(curve.heads, str) and curve.heads in ("ink", "muted"):
+        owners, colour = (Head("ink"),), curve.heads
+    else:
+        owners = heads_of(curve.heads)
+        colour = owners[0].colour
+    return _Read(curve, owners, colour, x, y, low, high)
+
+
+def _inside(read: _Read, x: Ruler) -> np.ndarray:
+    return (read.x >= x.low - 1e-9) & (read.x <= x.high + 1e-9)
+
+
+def _vertical(panel: CurvePanel, read: Sequence[_Read], bottom: float, top: float) -> Ruler:
+    values = [float(level.value) for level in panel.levels]
+    for one in read:
+        for part in (one.y, one.low, one.high):
+            if part is not None:
+                values += part[np.isfinite(part)].tolist()
+    axis = panel.axis or Axis()
+    if axis.scale == "log" and axis.domain is None and min(values, default=1.0) <= 0:
+        raise ValueError(f"{plain(panel.label)!r} is on a logarithmic axis and has the value {min(values)}")
+    if axis.scale == "log" and axis.domain is None and values:
+        axis = replace(axis, domain=(min(values) / 1.3, max(values) * 1.3))
+    return ruler(axis, values, bottom, top, most=max(3, int((bottom - top) / 40)))
+
+
+def _curve(read: _Read, x: Ruler, y: Ruler) -> tuple[list[Element], list[Element]]:
+    """The range and the line of one curve; NaN breaks both."""
+    bands, lines = [], []
+    inside = _inside(read, x)
+    if read.low is not None and read.high is not None:
+        for run in _runs(inside & np.isfinite(read.low) & np.isfinite(read.high)):
+            xs = [x(value) for value in read.x[run]]
+            upper, lower = [y(value) for value in read.high[run]], [y(value) for value in read.low[run]]
+            d = points([*xs, *reversed(xs)], [*upper, *reversed(lower)]) + "z"
+            bands.append(path(d, fill=read.colour, fill_opacity=round(0.15 * read.opacity, 3)))
+    for run in _runs(inside & np.isfinite(read.y)):
+        d = points([x(value) for value in read.x[run]], [y(value) for value in read.y[run]])
+        look = {"fill": "none", "stroke_width": 2.4 if len(read.heads) > 1 else 2, "stroke_linejoin": "round"}
+        look |= {"stroke_opacity": read.opacity if read.opacity < 1 else None}
+        dash = "5 4" if read.curve.dash else None
+        lines.append(path(d, stroke=read.colour, stroke_dasharray=dash, **look))
+        for index, one in enumerate(read.heads[1:], start=1):
+            pattern = f"{7 * index} 7" if len(read.heads) == 2 else f"7 {7 * (len(read.heads) - 1)}"
+            offset = None if len(read.heads) == 2 else -7 * index
+            lines.append(path(d, stroke=one.colour, stroke_dasharray=pattern, stroke_dashoffset=offset, **look))
+        if read.curve.points or len(read.x[run]) == 1:
+            for at, value in zip(read.x[run], read.y[run]):
+                lines.append(dot(x(at), y(value), read.heads, 3.5))
+                if read.colour == "muted":
+                    lines[-1].attributes["fill"] = var("muted")
+    return bands, lines
+
+
+def _runs(marks: np.ndarray) -> list[slice]:
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], marks.astype(int), [0]])))
+    return [slice(start, stop) for start, stop in zip(edges[::2], edges[1::2])]
+
+
+def _phase_marks(phases: Sequence[Phase], x: Ruler, top: float, bottom: float) -> list[Element]:
+    """Every other phase shaded, a dotted line where a phase begins."""
+    parts = []
+    ends = [*(x(one.start) for one in phases[1:]), x.end]
+    for index, (one, end) in enumerate(zip(phases, ends)):
+        start = x(one.start)
+        if index % 2 == 0:
+            parts.append(rect(start, top, max(end - start, 0), bottom - top, fill="panel"))
+        if index:
+            parts.append(line(start, top, start, bottom, stroke="axis", stroke_dasharray="1.5 3"))
+    return parts
+
+
+def _phase_names(
+    phases: Sequence[Phase], x: Ruler, y: float, left: float, right: float, *, full: bool
+) -> list[Element | None]:
+    """Numeral and label centred over each phase, pushed apart where they would touch."""
+    if not phases:
+        return []
+    ends = [*(x(one.start) for one in phases[1:]), x.end]
+    texts: list[tuple[Rich, str]] = []
+    boxes = []
+    for one, end in zip(phases, ends):
+        text = (bold(one.numeral), f" {one.label}" if full and one.label else "")
+        note = one.note if full else ""
+        texts.append((text, note))
+        boxes.append(((x(one.start) + end) / 2, max(measure(text), measure(note, TICK)) + 14))
+    if sum(extent for _, extent in boxes) > right - left:
+        return _phase_names(phases, x, y, left, right, full=False) if full else []
+    parts: list[Element | None] = []
+    for (text, note), centre in zip(texts, apart(boxes, left, right)):
+        parts.append(label(centre, y, text, anchor="middle"))
+        parts.append(label(centre, y + 17, note, size=TICK, fill="muted", anchor="middle"))
+    return parts
+
+
+def _frame(panel: CurvePanel, x: Ruler, y: Ruler) -> list[Element | None]:
+    parts: list[Element | None] = []
+    last = math.inf
+    for value, text in sorted(y.ticks):
+        at = y(value)
+        parts.append(line(x.start, at, x.end, at))
+        if last - at >= 14:
+            parts.append(label(x.start - 8, at + 4, text, size=TICK, fill="muted", anchor="end", width=x.start - 8))
+            last = at
+    for level in panel.levels:
+        at = y(level.value)
+        if level.kind == "limit":
+            parts.append(line(x.start, at, x.end, at, stroke="ink", stroke_width=2))
+        else:
+            parts.append(line(x.start, at, x.end, at, stroke="muted", stroke_width=1.5, stroke_dasharray="2 3"))
+    return parts
+
+
+def _wide(
+    panels: Sequence[CurvePanel],
+    read: Sequence[Sequence[_Read]],
+    axis: Axis,
+    across: list[float],
+    phases: Sequence[Phase],
+) -> Drawing:
+    ticks = [text for panel, curves in zip(panels, read) for _, text in _vertical(panel, curves, 100, 0).ticks]
+    left = max(64.0, max((measure(text, TICK) for text in ticks), default=0) + 14)
+    named = [one for curves in read for one in curves] + [level for panel in panels for level in panel.levels]
+    rightmost = 910.0 if named else 1060.0
+    x = ruler(axis, across, left, rightmost, most=9)
+    head_room = 52.0 if any(one.note for one in phases) else 34.0 if phases else 30.0
+    title = max(measure(panel.label, bold=True) for panel in panels[:1])
+    parts: list[Element | None] = []
+    y = head_room
+    rulers = []
+    for index, panel in enumerate(panels):
+        top = y if index == 0 else y + 44
+        rulers.append((top, _vertical(panel, read[index], top + panel.height, top)))
+        y = top + panel.height
+    bottom = y
+    parts += _phase_marks(phases, x, head_room, bottom)
+    parts += _phase_names(phases, x, 14, title + 16, WIDE, full=True)
+    marks: list[Element | None] = []
+    for index, (panel, curves, (top, vertical)) in enumerate(zip(panels, read, rulers)):
+        parts.append(label(0, 14 if index == 0 else top - 14, panel.label, bold=True, width=rightmost))
+        parts += _frame(panel, x, vertical)
+        bands, lines = [], []
+        for one in curves:
+            drawn = _curve(one, x, vertical)
+            bands += drawn[0]
+            lines += drawn[1]
+        parts += [*bands, *lines]
+        marks += _end_labels(panel, curves, x, vertical, top, top + panel.height)
+    parts += marks
+    parts.append(bottom_axis(x, bottom, axis.label))
+    return drawing(WIDE, bottom + axis_height(x, axis.label), parts)
+
+
+def _end_labels(
+    panel: CurvePanel, curves: Sequence[_Read], x: Ruler, y: Ruler, top: float, bottom: float
+) -> list[Element | None]:
+    """Labels at the ends of curves: inside the plot where a curve stops early and nothing is near, else beside the plot
+    and pushed apart."""
+    parts: list[Element | None] = []
+    beside: list[tuple[float, float, Rich, Rich, str]] = []
+    for level in panel.levels:
+        if plain(level.label):
+            fill = "ink" if level.kind == "limit" else "muted"
+            beside.append((y(level.value), 20.0, level.label, "", fill))
+    for one in curves:
+        if not plain(one.curve.label):
+            continue
+        seen = np.flatnonzero(_inside(one, x) & np.isfinite(one.y))
+        if not len(seen):
+            continue
+        at, value = x(one.x[seen[-1]]), y(one.y[seen[-1]])
+        text = _named(one)
+        need = max(measure(text, bold=True), measure(one.curve.note, TICK)) + 16
+        if at + 12 + need < x.end and _free(curves, one, x, y, at, value, need):
+            parts.append(label(at + 12, value + 5, text, halo=True))
+            parts.append(label(at + 12, value + 22, one.curve.note, size=TICK, fill="muted", halo=True))
+        else:
+            beside.append((value, 38.0 if plain(one.curve.note) else 20.0, text, one.curve.note, "ink"))
+    room = WIDE - x.end - 12
+    low = min(top - 9, bottom - sum(extent for _, extent, *_ in beside))
+    for centre, (_, extent, text, note, fill) in zip(
+        apart([(wanted, extent) for wanted, extent, *_ in beside], low, bottom + 10), beside
+    ):
+        first = centre - extent / 2 + 14
+        size = 14 if fill == "ink" else TICK
+        parts.append(label(x.end + 12, first, text, size=size, fill=fill, width=room))
+        parts.append(label(x.end + 12, first + 17, note, size=TICK, fill="muted", width=room))
+    return parts
+
+
+def _named(one: _Read) -> Rich:
+    """A curve's label in its own colour, where the caller gave it none."""
+    if not isinstance(one.curve.label, str):
+        return one.curve.label
+    return coloured(one.curve.label, one.colour, bold=one.colour.startswith("head"))
+
+
+def _free(curves: Sequence[_Read], mine: _Read, x: Ruler, y: Ruler, at: float, value: float, need: float) -> bool:
+    """Whether no other curve passes where a label at (at, value) would stand."""
+    for other in curves:
+        if other is mine:
+            continue
+        shown = _inside(other, x) & np.isfinite(other.y)
+        xs, ys = [x(one) for one in other.x[shown]], [y(one) for one in other.y[shown]]
+        if not xs:
+            continue
+        for step in range(9):
+            where = at + need * step / 8
+            if xs[0] <= where <= xs[-1] and abs(float(np.interp(where, xs, ys)) - value) < 12:
+                return False
+    return True
+
+
+def _narrow(
+    panels: Sequence[CurvePanel],
+    read: Sequence[Sequence[_Read]],
+    axis: Axis,
+    across: list[float],
+    phases: Sequence[Phase],
+) -> Drawing:
+    ticks = [text for panel, curves in zip(panels, read) for _, text in _vertical(panel, curves, 100, 0).ticks]
+    left = min(max(34.0, max((measure(text, TICK) for text in ticks), default=0) + 12), 80.0)
+    x = ruler(axis, across, left, 356, most=6)
+    parts: list[Element | None] = []
+    marks: list[Element | None] = []
+    y = 0.0
+    tops = []
+    for panel, curves in zip(panels, read):
+        marks.append(label(0, y + 14, panel.label, bold=True, width=NARROW))
+        y += 30
+        names, used = _line_names(panel, curves, y)
+        marks += names
+        y += used + 6
+        if not tops and phases:
+            marks += _phase_names(phases, x, y + 10, left, NARROW, full=False)
+            y += 20
+        height = max(panel.height * 0.8, 80)
+        vertical = _vertical(panel, curves, y + height, y)
+        tops.append(y)
+        marks += _frame(panel, x, vertical)
+        bands, lines = [], []
+        for one in curves:
+            drawn = _curve(one, x, vertical)
+            bands += drawn[0]
+            lines += drawn[1]
+        marks += [*bands, *lines]
+        bottom = y + height
+        parts += _phase_marks(phases, x, y, bottom)
+        y = bottom + 20
+    bottom = y - 20
+    parts += [*marks, bottom_axis(x, bottom, axis.label, gap=14)]
+    y = bottom + axis_height(x, axis.label) + 4
+    for one in phases:
+        if one.label:
+            shown = (bold(one.numeral), f" {one.label}{', ' + one.note if one.note else ''}")
+            parts.append(label(0, y + 12, shown, size=TICK, fill="muted", width=NARROW))
+            y += 18
+    return drawing(NARROW, y + 2, parts)
+
+
+def _line_names(panel: CurvePanel, curves: Sequence[_Read], y: float) -> tuple[list[Element | None], float]:
+    """The names of curves and levels above a narrow plot, each after a piece of its line."""
+    parts: list[Element | None] = []
+    items: list[tuple[Rich, Element]] = []
+    for one in curves:
+        if plain(one.curve.label):
+            note = plain(one.curve.note)
+            text = _named(one)
+            whole = (*spans(text), Span(f", {note}", colour="muted")) if note else text
+            sample = group()
+            for index, owner in enumerate(one.heads):
+                dash = "5 4" if one.curve.dash else None if index == 0 else "7 7"
+                stroke = one.colour if index == 0 else owner.colour
+                sample.add(
+                    line(
+                        0, 0, 24, 0, stroke=stroke, stroke_width=2.4, stroke_dasharray=dash, stroke_opacity=one.opacity
+                    )
+                )
+            items.append((whole, sample))
+    for level in panel.levels:
+        if plain(level.label):
+            solid = level.kind == "limit"
+            stroke, dash = ("ink", None) if solid else ("muted", "2 3")
+            items.append((level.label, line(0, 0, 24, 0, stroke=stroke, stroke_width=2, stroke_dasharray=dash)))
+    at, row = 0.0, 0
+    for text, sample in items:
+        need = 32 + measure(text, TICK) + 18
+        if at and at + need - 18 > NARROW:
+            at, row = 0.0, row + 1
+        where = y + 20 * row
+        parts.append(group(sample, transform=f"translate({n(at)} {n(where + 1)})"))
+        parts.append(label(at + 32, where + 5, text, size=TICK, width=NARROW - at - 32))
+        at += need
+    return parts, 20.0 * (row + 1) if items else 0.0

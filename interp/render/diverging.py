@@ -72,7 +72,7 @@ def heat(values: Any, limit: SupportsFloat, x: float, y: float, width: float, he
 def dashes(values: Any, limit: SupportsFloat, x: float, y: float, width: float, height: float) -> Element:
     """A dash in each cell that is negative, so that the sign can be told without the colour."""
     whole = group(transform=f"translate({n(x)} {n(y)})", fill="none", stroke_width=1.2)
-    half = min(width, height) * 0.22
+    half = min(width, height) * 0.2
     by_step: dict[int, list[str]] = {}
     for (row, column), value in np.ndenumerate(array(values)):
         step = diverging_step(value, limit)
@@ -80,5 +80,5 @@ def dashes(values: Any, limit: SupportsFloat, x: float, y: float, width: float, 
             place = f"M{n(width * (column + 0.5) - half - 0.5)} {n(height * (row + 0.5) - 0.5)}h{n(2 * half)}"
             by_step.setdefault(step, []).append(place)
     for step, places in sorted(by_step.items()):
-        whole.add(path("".join(places), stroke=f"on-{step_colour(step)}"))
+        whole.add(path("".join(places), stroke=f"on-{step_colour(step)}" if step <= -4 else "neg-5"))
     return whole

@@ -3,23 +3,20 @@ pages."""
 
 from __future__ import annotations
 
-import html as entities
 import os
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 
 from interp.render import browser, theme
-from interp.render.svg import Element, el, escape, local, numbered, rect
+from interp.render.document import document, scripts, switch_css, template
+from interp.render.svg import Element, el, local, numbered, rect
 from interp.render.svg import html as rich_html
 from interp.render.text import Rich, plain
 
 WIDE = 1080
 NARROW = 372
-# A wide drawing may shrink this far before the narrow one takes over: its smallest text is then still 10 px.
-SHRINK = 0.86
 
 
 @dataclass(frozen=True)
@@ -110,7 +107,9 @@ class Figure:
     def embedded(self) -> str:
         """The fragment with everything it needs, for a document that knows nothing of it."""
         fragment = self.to_html()
-        rules = f"{fragment_css()}{switch_css([self])}{theme.figure_css(theme.used(fragment + fragment_css()))}"
+        own = template("figure.css")
+        width = [self.wide.width] if self.wide is not None else []
+        rules = f"{own}{switch_css(width)}{theme.figure_css(theme.used(fragment + own))}"
         return f"<style>{rules}</style>{fragment}{scripts(self.assets)}"
 
     def standalone_svg(self, appearance: str = "auto") -> str:
@@ -127,7 +126,7 @@ class Figure:
 
     def standalone_html(self) -> str:
         """The figure as an HTML document without any request."""
-        return document(self.title, self.to_html(), [self])
+        return document(self.title, self.to_html(), [self.wide.width if self.wide else WIDE], self.assets)
 
     def save(self, path: str | os.PathLike[str], *, appearance: str = "auto") -> Path:
         """Write `x.svg` (vector), `x.html` (one file, offline) or `x.png` (twice the size; needs Chromium, Chrome or
@@ -170,43 +169,3 @@ def write(target: Path, data: bytes) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
-
-
-def asset(name: str) -> str:
-    """The text of a file of `interp/render/templates`."""
-    return files("interp.render").joinpath("templates", name).read_text(encoding="utf-8")
-
-
-def fragment_css() -> str:
-    """The rules of a figure's own parts."""
-    return asset("figure.css")
-
-
-def switch_css(figures: Iterable[Figure]) -> str:
-    """The rules that show the narrow drawing where the wide one would have to shrink too far."""
-    widths = sorted({round(one.wide.width) for one in figures if one.wide is not None})
-    return "".join(
-        f"@container hl (max-width:{int(width * SHRINK)}px){{.hl-w{width} .hl-narrow{{display:block}}"
-        f".hl-w{width} .hl-wide:has(~.hl-narrow){{display:none}}}}"
-        for width in widths
-    )
-
-
-def scripts(names: Iterable[str]) -> str:
-    """The inline scripts of these names, each once."""
-    return "".join(f"<script>{asset(name)}</script>" for name in dict.fromkeys(names))
-
-
-def document(title: str, body: str, figures: Iterable[Figure], *, css: str = "", lang: str = "en") -> str:
-    """A whole HTML document around `body`: the palette, the figures' rules and scripts, and no request."""
-    figures = list(figures)
-    names = [name for one in figures for name in one.assets]
-    rules = f"{theme.page_css()}{asset('page.css')}{fragment_css()}{switch_css(figures)}{css}"
-    whole = (
-        f'<!doctype html><html lang="{escape(lang)}"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        '<link rel="icon" href="data:,">'
-        f"<title>{escape(entities.unescape(title))}</title><style>{rules}</style></head>"
-        f'<body class="hl-page">{body}{scripts(names)}</body></html>'
-    )
-    return theme.without_fallbacks(whole)

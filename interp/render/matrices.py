@@ -132,7 +132,7 @@ def _wide(pairs: Sequence[Sequence[_Read]], words: _Words, columns: int) -> Draw
 
 
 def _narrow(pairs: Sequence[Sequence[_Read]], words: _Words, columns: int) -> Drawing:
-    left = 64.0
+    left = 74.0
     most = max(len(pair) for pair in pairs)
     cell = _cell((NARROW - left - 16 * (most - 1)) / most, columns, 14)
     parts: list[Element | None] = [_key(words, NARROW)]
@@ -222,7 +222,7 @@ def _row_labels(
     for start, rows in zip(starts, words.groups):
         y, height = body + start, rows.count * cell - 1
         if rows.names:
-            stride = math.ceil(9.5 / cell)
+            stride = math.ceil(8.5 / cell)
             for index in range(0, rows.count, stride):
                 name = rows.names[index]
                 shown = mono(name) if len(name) == 1 else name

@@ -11,6 +11,7 @@ from typing import Any, SupportsFloat
 THIN = "\u202f"
 MINUS = "\u2212"
 ELLIPSIS = "\u2026"
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 @dataclass(frozen=True)
@@ -115,12 +116,18 @@ def token(text: Any) -> str:
 
 
 def number(value: SupportsFloat, digits: int | None = None) -> str:
-    """A number with a real minus and thin spaces between thousands; `digits` after the point, or as few as it needs."""
+    """A number with a real minus and thin spaces between thousands; `digits` after the point, or as few as it
+    needs (below a thousandth as `2·10⁻⁵`)."""
     real = float(value)
     if math.isnan(real):
         return "–"
     if math.isinf(real):
         return "∞" if real > 0 else f"{MINUS}∞"
+    if digits is None and real and not 1e-3 <= abs(real) < 1e9:
+        mantissa, _, exponent = f"{abs(real):.2e}".partition("e")
+        mantissa = mantissa.rstrip("0").rstrip(".")
+        power = f"10{str(int(exponent)).translate(_RAISED)}"
+        return f"{MINUS if real < 0 else ''}{power if mantissa == '1' else f'{mantissa}·{power}'}"
     shown = f"{abs(real):.{digits}f}" if digits is not None else f"{abs(real):.6f}".rstrip("0").rstrip(".")
     whole, _, fraction = shown.partition(".")
     if len(whole) > 4 or (len(whole) == 4 and not fraction):
