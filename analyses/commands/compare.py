@@ -1,0 +1,75 @@
+"""`headlab compare`: two models of one task, up to head order, head bases, scale and softmax shift."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from analyses.commands.ablate import examples_of
+from analyses.commands.tables import print_table
+from analyses.options.instruments import Compare
+from analyses.systems import system
+from interp import comparison
+from models.checkpoints import load
+from models.task import Examples, Task
+
+PROBES = 512
+
+
+def run(options: Compare) -> dict[str, Any]:
+    """The JSON of `headlab compare`; the examples are those of DIR_A's task.
+
+    Raises ValueError where the two are of different tasks, or of different graphs, vocabularies or lengths.
+    """
+    a, b = (load(directory, device=options.common.device) for directory in (options.dir_a, options.dir_b))
+    if a.task != b.task:
+        raise ValueError(f"'{options.dir_a}' is of the task {a.task} and '{options.dir_b}' of {b.task}: compare like")
+    room = system(a.task)
+    task = room.task(a)
+    if task.vocabulary != room.task(b).vocabulary or task.positions != room.task(b).positions:
+        raise ValueError(f"'{options.dir_a}' and '{options.dir_b}' differ in vocabulary or positions: compare like")
+    examples = examples_of(task, options.common.seed, PROBES)
+    regression = not task.vocabulary
+    queries = read_queries(task, examples)
+    found = comparison.compare(a.model, b.model, examples.inputs, queries, regression=regression)
+    level = comparison.chance(
+        lambda seed: room.untrained(a, seed), b.model, examples.inputs, queries, regression=regression
+    )
+    return {
+        "dir_a": str(a.directory),
+        "dir_b": str(b.directory),
+        "qk": found.qk,
+        "ov": found.ov,
+        "in_use": found.in_use,
+        "space": found.space,
+        "function": dict(found.function),
+        "heads": [
+            {"a": list(match.a), "b": list(match.b), "qk": match.qk, "ov": match.ov, "in_use": match.in_use}
+            for match in found.heads
+        ],
+        "chance": {name: {"median": each.median, "p95": each.p95, "seeds": each.count} for name, each in level.items()},
+        "rows": found.rows,
+        "samples": len(examples),
+        "device": options.common.device,
+    }
+
+
+def read_queries(task: Task, examples: Examples) -> Bool[Tensor, "example position"]:
+    """True at the positions that are read; unused columns of `read` (-1) mark nothing."""
+    marked = torch.zeros(len(examples), len(task.positions) + 1, dtype=torch.bool)
+    marked[torch.arange(len(examples))[:, None], examples.read] = True  # -1 falls on the column that is cut off
+    return marked[:, :-1]
+
+
+def show(result: dict[str, Any]) -> None:
+    """Print it for a reader."""
+    rows = [
+        [".".join(map(str, h["a"])), ".".join(map(str, h["b"])), h["qk"], h["ov"], h["in_use"]] for h in result["heads"]
+    ]
+    rows.append(["all", "", result["qk"], result["ov"], result["in_use"]])
+    rows.append(["untrained, median", "", *(result["chance"][name]["median"] for name in ("qk", "ov", "in_use"))])
+    print_table(["head of A", "head of B", "QK", "OV", "in use"], rows, title=f"cosine, {result['space']}")
+    print(", ".join(f"{name} {value:.4g}" for name, value in result["function"].items()))
