@@ -1,0 +1,227 @@
+"""Where does a curve change? Piecewise linear models weighed by their exact evidence.
+
+A `Hypothesis` is a linear model with Gaussian coefficients, so that its evidence is an integral in closed form; the
+noise is averaged over a grid. `weigh` takes any list of them (one per possible change point, or per possible number of
+heads); `phase` takes a training curve and says when it leaves its level and when it has arrived at the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float, Int
+from scipy.special import logsumexp
+
+from interp.statistics import Estimate, Values
+
+
+@dataclass(frozen=True, eq=False)
+class Hypothesis:
+    """values = design @ coefficients + noise, where coefficient k is drawn from N(mean[k], sd[k]^2)."""
+
+    name: Hashable
+    design: Float[np.ndarray, "point coefficient"]
+    mean: Float[np.ndarray, " coefficient"]
+    sd: Float[np.ndarray, " coefficient"]
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """How probable each hypothesis is after the data.
+
+    credible: the fewest hypotheses whose probabilities sum to `mass`, the most probable first.
+    """
+
+    names: tuple[Hashable, ...]
+    probability: Float[np.ndarray, " hypothesis"]
+    log_evidence: Float[np.ndarray, " hypothesis"]
+    credible: tuple[Hashable, ...]
+    mass: float
+
+    @property
+    def best(self) -> Hashable:
+        """The most probable hypothesis; of equals, the first."""
+        return self.names[int(self.probability.argmax())]
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per hypothesis: hypothesis, probability, log_evidence, credible."""
+        return pd.DataFrame(
+            {
+                "hypothesis": list(self.names),
+                "probability": self.probability,
+                "log_evidence": self.log_evidence,
+                "credible": [name in self.credible for name in self.names],
+            }
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Phase:
+    """A curve's passage from one level to another, in the curve's own units.
+
+    change: in [0, 1], how probable it is that there is one; what follows is given that there is. start: the last point
+    at the old level; end: the first at the new one; each with its credible interval. rise: new level minus old.
+    starts, ends, probability: every passage considered, and how probable each is.
+    """
+
+    change: float
+    start: Estimate
+    end: Estimate
+    rise: float
+    starts: Float[np.ndarray, " passage"]
+    ends: Float[np.ndarray, " passage"]
+    probability: Float[np.ndarray, " passage"]
+
+
+def log_evidence(
+    values: Float[np.ndarray, " point"],
+    designs: Float[np.ndarray, "hypothesis point coefficient"],
+    mean: Float[np.ndarray, " coefficient"],
+    sd: Float[np.ndarray, " coefficient"],
+    noise: Values,
+) -> Float[np.ndarray, "hypothesis noise"]:
+    """ln N(values; design mean, design diag(sd^2) design^T + noise^2), for each design and each noise level."""
+    noise = np.asarray(noise, dtype=np.float64)[:, None, None]
+    residual = values - designs @ mean
+    onto = np.einsum("hpc,hp->hc", designs, residual)
+    gram = np.einsum("hpc,hpd->hcd", designs, designs)
+    inner = np.diag(1 / sd**2) + gram / noise[..., None] ** 2
+    fitted = np.linalg.solve(inner, np.broadcast_to(onto[..., None], (*inner.shape[:2], len(sd), 1)))[..., 0]
+    scale = noise[..., 0]
+    misfit = (residual**2).sum(1) / scale**2 - (fitted * onto).sum(-1) / scale**4
+    spread = 2 * len(values) * np.log(scale) + 2 * np.log(sd).sum() + np.linalg.slogdet(inner)[1]
+    return (-0.5 * (misfit + spread + len(values) * np.log(2 * np.pi))).T
+
+
+def weigh(
+    values: Values,
+    hypotheses: Sequence[Hypothesis],
+    *,
+    noise: Values,
+    prior: Values | None = None,
+    mass: float = 0.9,
+) -> Posterior:
+    """The probability of each hypothesis: prior (even by default) times evidence averaged over the `noise` levels.
+
+    Raises ValueError for no hypotheses, designs that do not fit the values, a noise or sd that is not positive.
+    """
+    points = _points(values, "values")
+    if not hypotheses:
+        raise ValueError("there are no hypotheses to weigh")
+    if np.min(noise) <= 0:
+        raise ValueError("every noise level must be positive")
+    weights = np.ones(len(hypotheses)) if prior is None else np.asarray(prior, dtype=np.float64)
+    if weights.shape != (len(hypotheses),) or (weights < 0).any() or not weights.any():
+        raise ValueError(f"the prior must give each of the {len(hypotheses)} hypotheses a weight of 0 or more")
+    found = []
+    for each in hypotheses:
+        if each.design.shape != (len(points), len(each.mean)) or (each.sd <= 0).any():
+            raise ValueError(
+                f"hypothesis '{each.name}' has a design of shape {each.design.shape} for {len(points)} values and "
+                f"{len(each.mean)} coefficients, whose sd must be positive"
+            )
+        levels = log_evidence(points, each.design[None], each.mean, each.sd, noise)[0]
+        found.append(logsumexp(levels) - np.log(len(levels)))
+    evidence = np.array(found)
+    probability = _normalised(evidence, weights / weights.sum())
+    order = np.argsort(-probability, kind="stable")
+    enough = int(np.searchsorted(np.cumsum(probability[order]), mass - 1e-12)) + 1
+    names = tuple(each.name for each in hypotheses)
+    return Posterior(names, probability, evidence, tuple(names[k] for k in order[:enough]), mass)
+
+
+def phase(x: Values, values: Values, *, confidence: float = 0.9) -> Phase:
+    """When a curve leaves its level, and when it has arrived at another: level, straight passage, level; or one level.
+
+    Every pair start < end of the points x is considered. On the curve scaled to range 1: levels N(0, .5^2) about the
+    middle, rise N(0, 1), noise averaged over .01 to .5 on a log scale; start uniform, end uniform behind it; a change
+    is as probable as none before the data. x in steps, or in their logarithm where points are spaced so. Noise is
+    taken as independent between points, so for smooth curves the intervals are narrow.
+    Raises ValueError for fewer than 3 points or an x that does not ascend.
+    """
+    across, up = _points(x, "x"), _points(values, "values")
+    if len(across) != len(up) or len(across) < 3:
+        raise ValueError(f"a phase needs at least 3 points, as many x as values: there are {len(across)} and {len(up)}")
+    if (np.diff(across) <= 0).any():
+        raise ValueError("x must ascend strictly")
+    first, last = np.triu_indices(len(across), k=1)
+    prior = 1 / ((len(across) - 1) * (len(across) - 1 - first))
+    size = float(np.ptp(up))
+    if size == 0:
+        return _phase(0.0, 0.0, across[first], across[last], prior, confidence)
+    scaled = (up - (up.max() + up.min()) / 2) / size
+    noise = np.geomspace(0.01, 0.5, 12)
+    even = np.ones((1, len(across), 1))
+    still = logsumexp(log_evidence(scaled, even, np.zeros(1), np.array([0.5]), noise)[0]) - np.log(len(noise))
+    evidence = np.empty((len(first), len(noise)))
+    for start in range(len(across) - 1):
+        rows = np.flatnonzero(first == start)
+        evidence[rows] = log_evidence(
+            scaled, _passages(across, start, last[rows]), np.zeros(2), np.array([0.5, 1.0]), noise
+        )
+    moved = logsumexp(evidence, axis=1) - np.log(len(noise))
+    probability = _normalised(moved, prior)
+    total = logsumexp(moved, b=prior)
+    change = float(1 / (1 + np.exp(np.clip(still - total, -700, 700))))
+    best = int(probability.argmax())
+    before, after = up[: first[best] + 1].mean(), up[last[best] :].mean()
+    return _phase(change, float(after - before), across[first], across[last], probability, confidence)
+
+
+def earlier(one: Phase, other: Phase) -> float:
+    """The probability that the middle of the first passage lies before the middle of the second, a tie counted half.
+
+    Both are taken as independent, given that each curve changes at all.
+    """
+    halves = [(each.starts + each.ends) / 2 for each in (one, other)]
+    order = np.argsort(halves[1])
+    reached = np.concatenate([[0.0], np.cumsum(other.probability[order])])
+    below, upto = (reached[np.searchsorted(halves[1][order], halves[0], side=side)] for side in ("left", "right"))
+    return float(np.clip(1 - (one.probability * (below + upto) / 2).sum(), 0, 1))
+
+
+def _passages(
+    across: Float[np.ndarray, " point"], start: int, ends: Int[np.ndarray, " passage"]
+) -> Float[np.ndarray, "passage point 2"]:
+    way = (across - across[start]) / (across[ends] - across[start])[:, None]
+    return np.stack([np.ones_like(way), np.clip(way, 0, 1)], axis=-1)
+
+
+def _phase(
+    change: float,
+    rise: float,
+    starts: Float[np.ndarray, " passage"],
+    ends: Float[np.ndarray, " passage"],
+    probability: Float[np.ndarray, " passage"],
+    confidence: float,
+) -> Phase:
+    probability = probability / probability.sum()
+
+    def estimate(points: np.ndarray) -> Estimate:
+        order = np.argsort(points, kind="stable")
+        reached = np.cumsum(probability[order])
+        tails = ((1 - confidence) / 2, 0.5, (1 + confidence) / 2)
+        low, middle, high = (
+            float(points[order][min(int(np.searchsorted(reached, q - 1e-12)), len(order) - 1)]) for q in tails
+        )
+        return Estimate(middle, low, high, confidence, len(np.unique(points)) + 1)
+
+    return Phase(change, estimate(starts), estimate(ends), rise, starts, ends, probability)
+
+
+def _normalised(evidence: np.ndarray, prior: np.ndarray) -> np.ndarray:
+    with np.errstate(divide="ignore"):
+        weighed = evidence + np.log(prior)
+    return np.exp(weighed - logsumexp(weighed))
+
+
+def _points(values: Values, name: str) -> Float[np.ndarray, " point"]:
+    points = np.asarray(values, dtype=np.float64)
+    if points.ndim != 1 or not len(points):
+        raise ValueError(f"{name} must be a list of numbers, not an array of shape {points.shape}")
+    if not np.isfinite(points).all():
+        raise ValueError(f"{name} holds {int((~np.isfinite(points)).sum())} numbers that are not finite")
+    return points
