@@ -137,7 +137,8 @@ def attention_patterns(
             f"patterns have shape {weights.shape}, and there are {len(queries)} query and {len(columns)} key labels: "
             "[head, query, key] is needed, and a label for every position"
         )
-    owners = [head(one) for one in (heads or [Head("ink", str(index)) for index in range(len(weights))])]
+    unnamed = [Head("ink", str(index)) for index in range(len(weights))]
+    owners = unnamed if heads is None else [head(one) for one in heads]
     if len(owners) != len(weights):
         raise ValueError(f"there are {len(weights)} patterns and {len(owners)} heads")
     if weights.size == 0:
