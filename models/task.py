@@ -86,6 +86,10 @@ class Task(Protocol):
         """A printable label per token id; empty for continuous tokens."""
         ...
 
+    def token_labels(self, row: Shaped[Tensor, "..."]) -> tuple[str, ...]:
+        """What stands at each of the model's positions in one example (a row of `inputs`), for a reader."""
+        ...
+
     def examples(self, *, seed: int = 0, count: int | None = None) -> Examples:
         """All examples where they can be listed and `count` is None; else `count` of them drawn with `seed`."""
         ...

@@ -66,6 +66,10 @@ class EspTask:
         """A label per token: the vertices, then '1', '2', '#'."""
         return (*self.graph.labels, "1", "2", "#")
 
+    def token_labels(self, row: Int[Tensor, " position"]) -> tuple[str, ...]:
+        """The label of each token of one sample."""
+        return tuple(self.vocabulary[token] for token in row.tolist())
+
     def position(self, name: str) -> int:
         """The index of a named position; KeyError lists the names."""
         if name not in self.positions:

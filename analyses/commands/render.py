@@ -1,0 +1,59 @@
+"""`headlab render`: attention patterns and the attention circuit of one example, as a page or a picture."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from analyses.commands.ablate import examples_of
+from analyses.commands.tables import print_facts
+from analyses.options.instruments import Render
+from analyses.pictures import attention_figure, circuit_figure, head_badges
+from analyses.systems import system
+from interp.render import Section, bold, report_page
+from interp.render.figure import write
+from models.checkpoints import load
+
+FORMATS = (".html", ".svg", ".png")
+
+
+def run(options: Render) -> dict[str, Any]:
+    """Write the file and say what is in it. Raises ValueError for another format, IndexError for no such example."""
+    if options.out.suffix not in FORMATS:
+        raise ValueError(f"'{options.out}' has no known format: end its name in {', '.join(FORMATS)}")
+    checkpoint = load(options.dir, device=options.common.device)
+    task = system(checkpoint.task).task(checkpoint)
+    examples = examples_of(task, options.common.seed, 256)
+    if not 0 <= options.example < len(examples):
+        raise IndexError(f"there is no example {options.example}: there are 0 to {len(examples) - 1}")
+    example = examples[options.example : options.example + 1].to(options.common.device)
+    badges = head_badges(checkpoint, task, options.common.seed)
+    circuit = circuit_figure(checkpoint, task, example, badges)
+    if options.out.suffix == ".html":
+        attention = attention_figure(checkpoint, task, example, badges)
+        made = checkpoint.variant or "learned"
+        page = report_page(
+            title=f"headlab: {checkpoint.task}, {made}",
+            kicker=[bold("headlab"), f" {checkpoint.task}, {made} weights"],
+            headline=["Attention and circuit", "of one example"],
+            summary=" ".join(task.token_labels(example.inputs[0])[:40]),
+            sections=[
+                Section("Attention", "Where each head looks", figures=[attention]),
+                Section("Circuit", "What it carries to the logits", figures=[circuit]),
+            ],
+            footer=f"Made from {checkpoint.directory.name if checkpoint.directory else 'a checkpoint'}.",
+        )
+        write(options.out, page.encode())
+    else:
+        circuit.save(options.out)
+    return {
+        "out": str(options.out),
+        "bytes": options.out.stat().st_size,
+        "task": checkpoint.task,
+        "example": options.example,
+        "figures": ["attention", "circuit"] if options.out.suffix == ".html" else ["circuit"],
+    }
+
+
+def show(result: dict[str, Any]) -> None:
+    """Print where it is."""
+    print_facts(result)
