@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import SupportsInt
 
 from interp.render.figure import WIDE, Drawing, Figure, drawing
 from interp.render.marks import TICK
 from interp.render.svg import Element, el, escape, group, label, measure, n, path
-from interp.render.text import Rich, plain
+from interp.render.text import Real, Rich, plain
 
 
 def arc_diagram(
     names: Sequence[str],
-    arcs: Sequence[tuple[int, int]],
+    arcs: Sequence[Sequence[SupportsInt]],
     *,
     title: str,
     description: str,
@@ -24,7 +25,7 @@ def arc_diagram(
     backward_short: Rich = "",
     backward_note: Rich = "",
     order: Rich = "",
-    hubs: Sequence[int] = (),
+    hubs: Sequence[SupportsInt] = (),
     listing: str = "",
     width: int = WIDE,
 ) -> Figure:
@@ -56,7 +57,7 @@ def arc_diagram(
     return Figure(title, description, caption, wide, narrow, after=after, assets=("figure.js",))
 
 
-def _heights(pairs: Sequence[tuple[int, int]], highest: float) -> dict[int, float]:
+def _heights(pairs: Sequence[tuple[int, int]], highest: Real) -> dict[int, Real]:
     """The height of an arc by its span: span^0.75, the longest of both sides at `highest`."""
     longest = max((abs(i - j) for i, j in pairs), default=1) or 1
     return {span: highest * (span / longest) ** 0.75 for span in range(longest + 1)}
@@ -64,13 +65,13 @@ def _heights(pairs: Sequence[tuple[int, int]], highest: float) -> dict[int, floa
 
 def _arcs(
     pairs: Sequence[tuple[int, int]],
-    place: Sequence[float],
-    base: float,
-    heights: dict[int, float],
+    place: Sequence[Real],
+    base: Real,
+    heights: dict[int, Real],
     *,
     upright: bool,
     turn: int,
-    **look: str | float,
+    **look: str | Real,
 ) -> Element:
     """Half ellipses over `base`; turn: +1 or -1, the side that they bend to. A loop is a ring."""
     whole = group(fill="none", **look)
@@ -100,7 +101,7 @@ def _wide(
     forward: Rich,
     backward: Rich,
     order: Rich,
-    width: float,
+    width: Real,
 ) -> Drawing:
     ahead = [(i, j) for i, j in pairs if i <= j]
     back = [(i, j) for i, j in pairs if i > j]

@@ -13,7 +13,7 @@ from interp.render.diverging import array
 from interp.render.figure import NARROW, WIDE, Drawing, Figure, drawing
 from interp.render.marks import TICK, badge, badge_width
 from interp.render.svg import Element, group, label, measure, n, path, rect
-from interp.render.text import Rich, mono, number, token
+from interp.render.text import Real, Rich, mono, number, token
 from interp.render.theme import Head, head
 
 MOST_POSITIONS = 64
@@ -54,7 +54,7 @@ def attention_tiles(
     return Figure(title, description, caption, wide, narrow)
 
 
-def _shares(tile: AttentionTile) -> list[float]:
+def _shares(tile: AttentionTile) -> list[Real]:
     values = array(tile.values).reshape(-1)
     if len(values) != len(tile.tokens) or not len(values):
         raise ValueError(f"a tile has {len(values)} values and {len(tile.tokens)} tokens: one for each is needed")
@@ -64,7 +64,7 @@ def _shares(tile: AttentionTile) -> list[float]:
 
 
 def _tile_sheet(
-    tiles: Sequence[tuple[AttentionTile, list[float]]], columns: int, width: float, digits: int, mono_tokens: bool
+    tiles: Sequence[tuple[AttentionTile, list[Real]]], columns: int, width: Real, digits: int, mono_tokens: bool
 ) -> Drawing:
     across = width / columns
     most = max(len(values) for _, values in tiles)
@@ -153,7 +153,7 @@ def attention_patterns(
         _pattern_sheet(weights, rows, columns, owners, said, (query_axis, key_axis), across, width)
         for across, width in ((min(4, max(len(owners), 2)), WIDE), (2 if len(owners) > 1 else 1, NARROW))
     ]
-    return Figure(title, description, caption, *sheets)
+    return Figure(title, description, caption, wide=sheets[0], narrow=sheets[1])
 
 
 def cut(shape: Sequence[int], most_heads: int, most_positions: int) -> str:
@@ -178,7 +178,7 @@ def _pattern_sheet(
     said: str,
     axes: tuple[str, str],
     across: int,
-    width: float,
+    width: Real,
 ) -> Drawing:
     each = (width - 24.0 * (across - 1)) / across
     size = 11.5
@@ -213,7 +213,7 @@ def _pattern_sheet(
     return drawing(width, top + deep * count - 18, parts)
 
 
-def cells(values: np.ndarray, edges: Sequence[float], x: float, y: float, cell: float, colour: str) -> Element:
+def cells(values: np.ndarray, edges: Sequence[Real], x: Real, y: Real, cell: Real, colour: str) -> Element:
     """A heat map of one colour: a path for each opacity, runs of equal cells as one rectangle."""
     steps = np.searchsorted(np.asarray(edges), values, side="right")
     gap = 0.06 if cell >= 10 else 0.0

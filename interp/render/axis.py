@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, SupportsFloat
 
-from interp.render.text import Rich, number
+from interp.render.text import Real, Rich, number
 
 Scale = Literal["linear", "log", "log1p"]
 
@@ -31,27 +31,27 @@ class Axis:
 class Ruler:
     """An axis on the page: `low` lies at pixel `start`, `high` at pixel `end`."""
 
-    low: float
-    high: float
-    start: float
-    end: float
+    low: Real
+    high: Real
+    start: Real
+    end: Real
     scale: Scale
-    ticks: tuple[tuple[float, str], ...]
+    ticks: tuple[tuple[Real, str], ...]
 
-    def __call__(self, value: SupportsFloat) -> float:
+    def __call__(self, value: SupportsFloat) -> Real:
         """The pixel of a value, held inside the axis."""
         low, high = _bend(self.low, self.scale), _bend(self.high, self.scale)
         share = (_bend(max(float(value), self.low), self.scale) - low) / (high - low)
         return self.start + min(max(share, 0.0), 1.0) * (self.end - self.start)
 
 
-def _bend(value: float, scale: Scale) -> float:
+def _bend(value: Real, scale: Scale) -> Real:
     if scale == "log":
         return math.log(value)
     return math.log1p(value) if scale == "log1p" else value
 
 
-def ruler(axis: Axis, values: Iterable[SupportsFloat], start: float, end: float, *, most: int = 9) -> Ruler:
+def ruler(axis: Axis, values: Iterable[SupportsFloat], start: Real, end: Real, *, most: int = 9) -> Ruler:
     """Lay `axis` out between two pixels. `most`: how many ticks may stand on it.
 
     Raises ValueError for a log axis with values that are not positive, and for an empty domain.
@@ -85,7 +85,7 @@ def ruler(axis: Axis, values: Iterable[SupportsFloat], start: float, end: float,
     return Ruler(low, high, start, end, axis.scale, tuple(inside))
 
 
-def _step(low: float, high: float, most: int) -> float:
+def _step(low: Real, high: Real, most: int) -> Real:
     rough = (high - low) / max(most - 1, 1)
     power = 10 ** math.floor(math.log10(rough))
     for factor in (1, 2, 2.5, 5, 10):
@@ -94,7 +94,7 @@ def _step(low: float, high: float, most: int) -> float:
     return 10 * power
 
 
-def _places(low: float, high: float, scale: Scale, most: int) -> list[float]:
+def _places(low: Real, high: Real, scale: Scale, most: int) -> list[Real]:
     if scale == "linear":
         step = _step(low, high, most)
         first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)

@@ -11,7 +11,7 @@ from interp.render.diverging import array
 from interp.render.figure import NARROW, WIDE, Drawing, Figure, drawing
 from interp.render.marks import TICK, badge, lines_of
 from interp.render.svg import Element, el, group, label, line, measure, n, path
-from interp.render.text import Rich, italic, plain, signed, spans
+from interp.render.text import Real, Rich, italic, plain, signed, spans
 from interp.render.theme import Head, head
 
 
@@ -124,7 +124,7 @@ def circuit_diagram(
     return Figure(title, description, caption, wide, narrow, before=before, assets=("figure.js",))
 
 
-def _step(largest: float) -> float:
+def _step(largest: Real) -> Real:
     """A round step of the slider, about a three-hundredth of its range."""
     power = 10.0 ** math.floor(math.log10(largest / 300))
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power * 300 >= largest)
@@ -137,17 +137,17 @@ class _Words:
     positive: str
     negative: str
     size: str
-    largest: float
+    largest: Real
 
 
 @dataclass(frozen=True)
 class _Place:
     """Where a node stands: its middle, how far its mark reaches left and right, and its own text's box."""
 
-    x: float
-    y: float
-    left: float
-    right: float
+    x: Real
+    y: Real
+    left: Real
+    right: Real
 
 
 def _check(panel: CircuitPanel, headings: Sequence[str]) -> None:
@@ -165,7 +165,7 @@ def _check(panel: CircuitPanel, headings: Sequence[str]) -> None:
             raise ValueError(f"the edge from {link.source} to {link.target} has the value {float(link.value)}")
 
 
-def _sheet(panels: Sequence[CircuitPanel], words: _Words, across: int, width: float) -> Drawing:
+def _sheet(panels: Sequence[CircuitPanel], words: _Words, across: int, width: Real) -> Drawing:
     parts: list[Element | None] = [_key(words, width)]
     top = 52.0 if width == WIDE else 78.0
     each = (width - 40 * (across - 1)) / across
@@ -184,7 +184,7 @@ def _sheet(panels: Sequence[CircuitPanel], words: _Words, across: int, width: fl
     return drawing(width, deepest + 8, parts)
 
 
-def _key(words: _Words, width: float) -> Element:
+def _key(words: _Words, width: Real) -> Element:
     """What the two kinds of line mean, above the panels."""
     whole = group(
         line(0, 12, 24, 12, stroke="positive", stroke_width=6),
@@ -199,7 +199,7 @@ def _key(words: _Words, width: float) -> Element:
     return whole.add(label(x, 17, words.size, fill="muted"))
 
 
-def _panel(panel: CircuitPanel, words: _Words, left: float, top: float, width: float) -> tuple[Element, float]:
+def _panel(panel: CircuitPanel, words: _Words, left: Real, top: Real, width: Real) -> tuple[Element, Real]:
     count = max(len(column) for column in panel.columns)
     height = 62.0 * max(count, 2)
     begin, end = left + min(0.17 * width, 88), left + width - min(0.29 * width, 150)
@@ -236,7 +236,7 @@ def _panel(panel: CircuitPanel, words: _Words, left: float, top: float, width: f
     return whole, foot + (52 if plain(panel.result) else 30 if plain(panel.question) else 4)
 
 
-def _placed(node: Node, x: float, y: float, gap: float) -> _Place:
+def _placed(node: Node, x: Real, y: Real, gap: Real) -> _Place:
     if node.head is not None:
         half = min(max(52.0, measure(node.label, 16, bold=True) + 16), gap * 0.6) / 2
         return _Place(x, y, half, half)
@@ -244,7 +244,7 @@ def _placed(node: Node, x: float, y: float, gap: float) -> _Place:
     return _Place(x, y, radius, radius)
 
 
-def _node(node: Node, place: _Place, side: int, room: float) -> list[Element | None]:
+def _node(node: Node, place: _Place, side: int, room: Real) -> list[Element | None]:
     """A node's mark and words; side: -1 words on its left, +1 on its right, 0 a box or words above it."""
     x, y = place.x, place.y
     if node.head is not None:
@@ -268,7 +268,7 @@ def _node(node: Node, place: _Place, side: int, room: float) -> list[Element | N
 
 def _links(panel: CircuitPanel, places: Sequence[Sequence[_Place]], words: _Words) -> tuple[Element, Element]:
     edges, numbers = group(fill="none", stroke_opacity=0.82), group()
-    taken: list[tuple[float, float]] = []
+    taken: list[tuple[Real, Real]] = []
     for link in sorted(panel.links, key=lambda one: -abs(float(one.value))):
         value = float(link.value)
         source, target = places[link.source[0]][link.source[1]], places[link.target[0]][link.target[1]]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from interp.render.text import Real
 from interp.render.theme import DARK, LIGHT, contrast
 
 
-def mix(top: str, bottom: str, opacity: float) -> str:
+def mix(top: str, bottom: str, opacity: Real) -> str:
     """What is seen where `top` lies on `bottom` with `opacity` in [0, 1], as `#RRGGBB`."""
     channels = []
     for start in (1, 3, 5):
@@ -14,7 +15,7 @@ def mix(top: str, bottom: str, opacity: float) -> str:
     return "#" + "".join(f"{channel:02X}" for channel in channels)
 
 
-def readable(colour: str, opacity: float, background: str = "tile") -> str | None:
+def readable(colour: str, opacity: Real, background: str = "tile") -> str | None:
     """The text colour, `on` or `ink`, that reads on `colour` laid over `background` with `opacity`.
 
     In light and in dark: None where neither reaches a contrast of 4.5 in both.
@@ -28,7 +29,7 @@ def readable(colour: str, opacity: float, background: str = "tile") -> str | Non
     return None
 
 
-def readable_opacity(colour: str, wanted: float, background: str = "tile") -> tuple[float, str]:
+def readable_opacity(colour: str, wanted: Real, background: str = "tile") -> tuple[Real, str]:
     """The opacity nearest to `wanted` at which text on `colour` can be read, and the text's colour."""
     for distance in range(101):
         for opacity in (wanted + distance / 100, wanted - distance / 100):

@@ -14,7 +14,7 @@ from interp.render.diverging import array
 from interp.render.figure import NARROW, WIDE, Drawing, Figure, drawing
 from interp.render.marks import TICK, apart, axis_height, bottom_axis, dot
 from interp.render.svg import Element, group, label, line, measure, n, path, points, rect
-from interp.render.text import Rich, Span, bold, coloured, plain, spans
+from interp.render.text import Real, Rich, Span, bold, coloured, plain, spans
 from interp.render.theme import Head, var
 from interp.render.theme import heads as heads_of
 
@@ -109,7 +109,7 @@ class _Read:
     high: np.ndarray | None
 
     @property
-    def opacity(self) -> float:
+    def opacity(self) -> Real:
         return 1 - min(max(float(self.curve.fade), 0.0), 0.6)
 
 
@@ -135,7 +135,7 @@ def _inside(read: _Read, x: Ruler) -> np.ndarray:
     return (read.x >= x.low - 1e-9) & (read.x <= x.high + 1e-9)
 
 
-def _vertical(panel: CurvePanel, read: Sequence[_Read], bottom: float, top: float) -> Ruler:
+def _vertical(panel: CurvePanel, read: Sequence[_Read], bottom: Real, top: Real) -> Ruler:
     values = [float(level.value) for level in panel.levels]
     for one in read:
         for part in (one.y, one.low, one.high):
@@ -182,7 +182,7 @@ def _runs(marks: np.ndarray) -> list[slice]:
     return [slice(start, stop) for start, stop in zip(edges[::2], edges[1::2])]
 
 
-def _phase_marks(phases: Sequence[Phase], x: Ruler, top: float, bottom: float) -> list[Element]:
+def _phase_marks(phases: Sequence[Phase], x: Ruler, top: Real, bottom: Real) -> list[Element]:
     """Every other phase shaded, a dotted line where a phase begins."""
     parts = []
     ends = [*(x(one.start) for one in phases[1:]), x.end]
@@ -196,7 +196,7 @@ def _phase_marks(phases: Sequence[Phase], x: Ruler, top: float, bottom: float) -
 
 
 def _phase_names(
-    phases: Sequence[Phase], x: Ruler, y: float, left: float, right: float, *, full: bool
+    phases: Sequence[Phase], x: Ruler, y: Real, left: Real, right: Real, *, full: bool
 ) -> list[Element | None]:
     """Numeral and label centred over each phase, pushed apart where they would touch."""
     if not phases:
@@ -240,7 +240,7 @@ def _wide(
     panels: Sequence[CurvePanel],
     read: Sequence[Sequence[_Read]],
     axis: Axis,
-    across: list[float],
+    across: list[Real],
     phases: Sequence[Phase],
 ) -> Drawing:
     ticks = [text for panel, curves in zip(panels, read) for _, text in _vertical(panel, curves, 100, 0).ticks]
@@ -277,12 +277,12 @@ def _wide(
 
 
 def _end_labels(
-    panel: CurvePanel, curves: Sequence[_Read], x: Ruler, y: Ruler, top: float, bottom: float
+    panel: CurvePanel, curves: Sequence[_Read], x: Ruler, y: Ruler, top: Real, bottom: Real
 ) -> list[Element | None]:
     """Labels at the ends of curves: inside the plot where a curve stops early and nothing is near, else beside the plot
     and pushed apart."""
     parts: list[Element | None] = []
-    beside: list[tuple[float, float, Rich, Rich, str]] = []
+    beside: list[tuple[Real, Real, Rich, Rich, str]] = []
     for level in panel.levels:
         if plain(level.label):
             fill = "ink" if level.kind == "limit" else "muted"
@@ -320,7 +320,7 @@ def _named(one: _Read) -> Rich:
     return coloured(one.curve.label, one.colour, bold=one.colour.startswith("head"))
 
 
-def _free(curves: Sequence[_Read], mine: _Read, x: Ruler, y: Ruler, at: float, value: float, need: float) -> bool:
+def _free(curves: Sequence[_Read], mine: _Read, x: Ruler, y: Ruler, at: Real, value: Real, need: Real) -> bool:
     """Whether no other curve passes where a label at (at, value) would stand."""
     for other in curves:
         if other is mine:
@@ -340,7 +340,7 @@ def _narrow(
     panels: Sequence[CurvePanel],
     read: Sequence[Sequence[_Read]],
     axis: Axis,
-    across: list[float],
+    across: list[Real],
     phases: Sequence[Phase],
 ) -> Drawing:
     ticks = [text for panel, curves in zip(panels, read) for _, text in _vertical(panel, curves, 100, 0).ticks]
@@ -383,7 +383,7 @@ def _narrow(
     return drawing(NARROW, y + 2, parts)
 
 
-def _line_names(panel: CurvePanel, curves: Sequence[_Read], y: float) -> tuple[list[Element | None], float]:
+def _line_names(panel: CurvePanel, curves: Sequence[_Read], y: Real) -> tuple[list[Element | None], Real]:
     """The names of curves and levels above a narrow plot, each after a piece of its line."""
     parts: list[Element | None] = []
     items: list[tuple[Rich, Element]] = []

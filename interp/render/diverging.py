@@ -7,6 +7,7 @@ from typing import Any, SupportsFloat
 import numpy as np
 
 from interp.render.svg import Element, group, n, path
+from interp.render.text import Real
 
 STEPS = 6
 
@@ -23,7 +24,7 @@ def array(values: Any) -> np.ndarray:
         raise ValueError(f"numbers of one rectangular shape are needed: {problem}") from problem
 
 
-def symmetric_limit(values: Any) -> float:
+def symmetric_limit(values: Any) -> Real:
     """Where the diverging scale ends, on both sides: the 99th percentile of |value|, the largest where that is 0.
 
     NaN is left out; 1.0 where there is nothing, or nothing but zeros.
@@ -52,7 +53,7 @@ def step_colour(step: int) -> str:
     return f"{'pos' if step > 0 else 'neg'}-{abs(step)}"
 
 
-def heat(values: Any, limit: SupportsFloat, x: float, y: float, width: float, height: float | None = None) -> Element:
+def heat(values: Any, limit: SupportsFloat, x: Real, y: Real, width: Real, height: Real | None = None) -> Element:
     """Signed values [row, column] as cells of `width` by `height` px, a path for each colour; cells that are zero or
     NaN are left to what lies below. Cells of 5 px and more stand a pixel apart."""
     height = width if height is None else height
@@ -69,7 +70,7 @@ def heat(values: Any, limit: SupportsFloat, x: float, y: float, width: float, he
     return whole
 
 
-def dashes(values: Any, limit: SupportsFloat, x: float, y: float, width: float, height: float) -> Element:
+def dashes(values: Any, limit: SupportsFloat, x: Real, y: Real, width: Real, height: Real) -> Element:
     """A dash in each cell that is negative, so that the sign can be told without the colour."""
     whole = group(transform=f"translate({n(x)} {n(y)})", fill="none", stroke_width=1.2)
     half = min(width, height) * 0.2

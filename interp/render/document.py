@@ -15,7 +15,7 @@ from markupsafe import Markup
 from interp.render import theme
 
 # A wide drawing may shrink this far before the narrow one takes over: its smallest text is then still 10 px.
-SHRINK = 0.86
+SHRINK = 0.87
 CIRCUITSVIS = "circuitsvis"
 
 

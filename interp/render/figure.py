@@ -13,7 +13,7 @@ from interp.render import browser, theme
 from interp.render.document import document, scripts, switch_css, template
 from interp.render.svg import Element, el, local, numbered, rect
 from interp.render.svg import html as rich_html
-from interp.render.text import Rich, plain
+from interp.render.text import Real, Rich, plain
 
 WIDE = 1080
 NARROW = 372
@@ -23,8 +23,8 @@ NARROW = 372
 class Drawing:
     """SVG markup `width` by `height` units (1 unit = 1 px), with local ids."""
 
-    width: float
-    height: float
+    width: Real
+    height: Real
     content: str
 
     def svg(self, title: str, description: str, attributes: str = "") -> str:
@@ -48,7 +48,7 @@ class Drawing:
         return numbered(f"<svg{attributes}{text[4:-6]}{self.content}</svg>")
 
 
-def drawing(width: float, height: float, content: Iterable[Element | str | None]) -> Drawing:
+def drawing(width: Real, height: Real, content: Iterable[Element | str | None]) -> Drawing:
     """A drawing from its elements."""
     return Drawing(float(width), float(height), "".join(str(part) for part in content if part is not None))
 

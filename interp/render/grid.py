@@ -13,7 +13,7 @@ from interp.render.diverging import array, dashes, diverging_step, heat, step_co
 from interp.render.figure import NARROW, WIDE, Drawing, Figure, drawing
 from interp.render.marks import TICK, diverging_key
 from interp.render.svg import Element, el, group, hatch, label, measure, path, rect, squares, url
-from interp.render.text import Rich, number, plain, signed
+from interp.render.text import Real, Rich, number, plain, signed
 
 MOST_CELLS = 64
 MOST_PANELS = 12
@@ -73,7 +73,7 @@ def effect_grid(
         digits,
     )
     sheets = [_sheet(table, words, end, width) for width in (WIDE, NARROW)]
-    return Figure(title, description, caption, *sheets)
+    return Figure(title, description, caption, wide=sheets[0], narrow=sheets[1])
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def _cut(shape: Sequence[int]) -> str:
     return f"Shown: {' and '.join(parts)}." if parts else ""
 
 
-def _sheet(table: np.ndarray, words: _Words, limit: float, width: float) -> Drawing:
+def _sheet(table: np.ndarray, words: _Words, limit: Real, width: Real) -> Drawing:
     count, height, breadth = table.shape
     size = TICK
     margin = min(max(measure(name, size) for name in words.rows) + 10, 0.26 * width)
@@ -162,7 +162,7 @@ def _sheet(table: np.ndarray, words: _Words, limit: float, width: float) -> Draw
     return drawing(width, top + deep * math.ceil(count / across) - 18, parts)
 
 
-def _key(table: np.ndarray, words: _Words, limit: float, width: float) -> list[Element | None]:
+def _key(table: np.ndarray, words: _Words, limit: Real, width: Real) -> list[Element | None]:
     """The colour scale with its ends and its unit; what a hatched cell means, where there is one."""
     unit = f" {words.unit}" if words.unit else ""
     ends = number(-limit, words.digits), f"+{number(limit, words.digits)}{unit}"
@@ -175,7 +175,7 @@ def _key(table: np.ndarray, words: _Words, limit: float, width: float) -> list[E
     return parts
 
 
-def _holes(values: np.ndarray, x: float, y: float, cell: float, tall: float) -> list[Element | None]:
+def _holes(values: np.ndarray, x: Real, y: Real, cell: Real, tall: Real) -> list[Element | None]:
     places = [(x + cell * column, y + tall * row) for row, column in zip(*np.nonzero(np.isnan(values)))]
     if not places:
         return []
@@ -184,7 +184,7 @@ def _holes(values: np.ndarray, x: float, y: float, cell: float, tall: float) -> 
     return [path(squares(places, cell - 1, tall - 1), fill="bg"), whole]
 
 
-def _numbers(values: np.ndarray, digits: int, limit: float, x: float, y: float, cell: float, tall: float) -> Element:
+def _numbers(values: np.ndarray, digits: int, limit: Real, x: Real, y: Real, cell: Real, tall: Real) -> Element:
     whole = group(font_size=TICK, text_anchor="middle")
     for (row, column), value in np.ndenumerate(values):
         if math.isfinite(value):

@@ -10,14 +10,14 @@ from typing import SupportsFloat
 from interp.render.axis import Ruler
 from interp.render.diverging import STEPS, step_colour
 from interp.render.svg import Element, el, fit, group, label, line, measure, n, path, rect
-from interp.render.text import Rich, plain
+from interp.render.text import Real, Rich, plain
 from interp.render.theme import Head
 
 TICK = 12.5
 BADGE = 22
 
 
-def dot(x: SupportsFloat, y: SupportsFloat, heads: Sequence[Head], radius: float = 4.0) -> Element:
+def dot(x: SupportsFloat, y: SupportsFloat, heads: Sequence[Head], radius: Real = 4.0) -> Element:
     """A dot in a head's colour; one sector for each head of a model with several, A on the left."""
     x, y = float(x), float(y)
     if len(heads) == 1:
@@ -33,17 +33,17 @@ def dot(x: SupportsFloat, y: SupportsFloat, heads: Sequence[Head], radius: float
     return whole
 
 
-def diamond(x: SupportsFloat, y: SupportsFloat, heads: Sequence[Head], radius: float = 5.0) -> Element:
+def diamond(x: SupportsFloat, y: SupportsFloat, heads: Sequence[Head], radius: Real = 5.0) -> Element:
     """A diamond, for what was not trained: the first head's colour."""
     x, y = float(x), float(y)
     d = f"M{n(x)} {n(y - radius)}L{n(x + radius)} {n(y)}L{n(x)} {n(y + radius)}L{n(x - radius)} {n(y)}z"
     return path(d, fill=heads[0].colour)
 
 
-def stacked(pixels: Iterable[float], within: float) -> list[list[float]]:
+def stacked(pixels: Iterable[Real], within: Real) -> list[list[Real]]:
     """Dots gathered into columns: equal values share one, and so does what lies less than `within` px from its first.
     A column stands at the mean of its pixels."""
-    columns: list[list[float]] = []
+    columns: list[list[Real]] = []
     for pixel in sorted(pixels):
         if columns and pixel - columns[-1][0] < within:
             columns[-1].append(pixel)
@@ -52,13 +52,13 @@ def stacked(pixels: Iterable[float], within: float) -> list[list[float]]:
     return columns
 
 
-def badge_width(head: Head, least: float = 26, most: float = 96) -> float:
+def badge_width(head: Head, least: Real = 26, most: Real = 96) -> Real:
     """How wide a head's badge is."""
     return min(max(least, measure(head.shown, 13, bold=True) + 14), most)
 
 
 def badge(
-    x: SupportsFloat, y: SupportsFloat, head: Head, *, width: float | None = None, height: float = BADGE
+    x: SupportsFloat, y: SupportsFloat, head: Head, *, width: Real | None = None, height: Real = BADGE
 ) -> Element:
     """A head's badge with its top left corner at (x, y): its letter on its colour."""
     x, y = float(x), float(y)
@@ -79,7 +79,7 @@ def badge(
     )
 
 
-def thinned(ruler: Ruler, *, size: float = TICK, gap: float = 10) -> list[tuple[float, str, bool]]:
+def thinned(ruler: Ruler, *, size: Real = TICK, gap: Real = 10) -> list[tuple[Real, str, bool]]:
     """The ticks as (pixel, text, whether the text has room): texts are left out evenly until none touches another."""
     places = [(ruler(value), text) for value, text in ruler.ticks]
     for stride in range(1, len(places) + 1):
@@ -92,7 +92,7 @@ def thinned(ruler: Ruler, *, size: float = TICK, gap: float = 10) -> list[tuple[
     return [(x, text, index == 0) for index, (x, text) in enumerate(places)]
 
 
-def bottom_axis(ruler: Ruler, y: float, text: Rich = "", *, gap: float = 10) -> Element:
+def bottom_axis(ruler: Ruler, y: Real, text: Rich = "", *, gap: Real = 10) -> Element:
     """A horizontal axis at `y` with ticks below it, and its label below them; `axis_height` says how far it reaches."""
     whole = group(line(ruler.start, y, ruler.end, y, stroke="axis"))
     for x, shown, named in thinned(ruler, gap=gap):
@@ -110,15 +110,13 @@ def axis_lines(ruler: Ruler, text: Rich) -> list[str]:
     return lines_of(text, ruler.end - ruler.start, TICK, 2)
 
 
-def axis_height(ruler: Ruler, text: Rich) -> float:
+def axis_height(ruler: Ruler, text: Rich) -> Real:
     """How far an axis with its label reaches below its line."""
     lines = len(axis_lines(ruler, text))
     return 26 if not lines else 29 + 17 * lines
 
 
-def diverging_key(
-    x: float, y: float, before: Rich, after: Rich, *, cell: float = 16, width: float = math.inf
-) -> Element:
+def diverging_key(x: Real, y: Real, before: Rich, after: Rich, *, cell: Real = 16, width: Real = math.inf) -> Element:
     """The thirteen colours of the diverging scale in a row with words at both ends, their top at `y`."""
     whole = group(label(x, y + cell * 0.72, before, fill="muted"))
     at = x + measure(before, 14) + (8 if plain(before) else 0)
@@ -128,7 +126,7 @@ def diverging_key(
     return whole.add(label(at + 8, y + cell * 0.72, after, fill="muted", width=max(width - at - 8 + x, 40)))
 
 
-def lines_of(text: Rich, width: float, size: float, most: int = 3) -> list[str]:
+def lines_of(text: Rich, width: Real, size: Real, most: int = 3) -> list[str]:
     """Plain text broken into at most `most` lines of `width` px; an ellipsis where more follows."""
     words, lines = plain(text).split(), [""]
     for index, word in enumerate(words):
@@ -143,7 +141,7 @@ def lines_of(text: Rich, width: float, size: float, most: int = 3) -> list[str]:
     return [plain(fit(one, width, size)) for one in lines if one]
 
 
-def apart(wanted: Iterable[tuple[float, float]], low: float, high: float) -> list[float]:
+def apart(wanted: Iterable[tuple[Real, Real]], low: Real, high: Real) -> list[Real]:
     """Centres for boxes of (centre, extent) such that none overlaps: moved as little as a sweep down and up allows."""
     boxes = list(wanted)
     order = sorted(range(len(boxes)), key=lambda index: boxes[index][0])

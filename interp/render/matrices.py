@@ -13,7 +13,7 @@ from interp.render.diverging import array, dashes, heat, symmetric_limit
 from interp.render.figure import NARROW, WIDE, Drawing, Figure, drawing
 from interp.render.marks import TICK, badge, badge_width, diverging_key, lines_of
 from interp.render.svg import Element, group, label, measure, n, path, rect
-from interp.render.text import Rich, mono, plain
+from interp.render.text import Real, Rich, mono, plain
 from interp.render.theme import Head, head
 
 
@@ -104,7 +104,7 @@ def _read(one: HeadMatrices) -> _Read:
 _BETWEEN = 8.0
 
 
-def _cell(room: float, columns: int, most: float) -> float:
+def _cell(room: Real, columns: int, most: Real) -> Real:
     """The largest cell for a QK strip, a gap and an OV matrix in `room` px: whole px where that is 5 or more."""
     cell = min((room - 12) / (columns + 1), most)
     return math.floor(cell) if cell >= 5 else cell
@@ -148,7 +148,7 @@ def _line(words: _Words, index: int) -> Rich:
     return words.similarity[index] if words.similarity else ""
 
 
-def _key(words: _Words, width: float) -> Element:
+def _key(words: _Words, width: Real) -> Element:
     if 8 + measure(words.negative) + 13 * 16 + measure(words.positive) + 16 <= width:
         return diverging_key(0, 2, words.negative, words.positive, width=width)
     first, _, rest = words.positive.partition(",")
@@ -159,15 +159,15 @@ def _key(words: _Words, width: float) -> Element:
 def _pair(
     pair: Sequence[_Read],
     words: _Words,
-    left: float,
-    top: float,
-    cell: float,
+    left: Real,
+    top: Real,
+    cell: Real,
     similarity: Rich,
     *,
     bracket: bool,
-    gap: float = 25,
-    label_size: float = 14,
-) -> tuple[Element, float, float]:
+    gap: Real = 25,
+    label_size: Real = 14,
+) -> tuple[Element, Real, Real]:
     """One head in its one or two models; returns how far it reaches to the right and down."""
     whole = group()
     starts = [0.0]
@@ -216,7 +216,7 @@ def _pair(
 
 
 def _row_labels(
-    words: _Words, starts: Sequence[float], left: float, body: float, cell: float, size: float
+    words: _Words, starts: Sequence[Real], left: Real, body: Real, cell: Real, size: Real
 ) -> list[Element | None]:
     parts: list[Element | None] = []
     for start, rows in zip(starts, words.groups):

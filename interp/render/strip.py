@@ -13,7 +13,7 @@ from interp.render.diverging import array
 from interp.render.figure import Drawing, Figure, drawing
 from interp.render.marks import TICK, axis_height, bottom_axis, diamond, dot, stacked
 from interp.render.svg import Element, el, group, hatch, label, line, measure, rect, url
-from interp.render.text import Rich, plain
+from interp.render.text import Real, Rich, plain
 from interp.render.theme import Head, heads
 
 
@@ -80,7 +80,7 @@ def strip_chart(
     return Figure(title, description, caption, wide, narrow)
 
 
-def _values(row: StripRow) -> list[float]:
+def _values(row: StripRow) -> list[Real]:
     values = array(row.values).reshape(-1)
     if not np.isfinite(values).all():
         raise ValueError(f"the row {plain(row.label)!r} holds a value that is not finite")
@@ -91,23 +91,23 @@ def _values(row: StripRow) -> list[float]:
 class _Dots:
     """How a row's dots are stacked: their radius, the distance from dot to dot, and the columns."""
 
-    radius: float
-    pitch: float
-    columns: list[list[float]]
+    radius: Real
+    pitch: Real
+    columns: list[list[Real]]
 
     @property
-    def height(self) -> float:
+    def height(self) -> Real:
         return max(map(len, self.columns), default=1) * self.pitch + 16
 
 
-def _stacked(row: StripRow, values: Sequence[float], x: Ruler, size: float) -> _Dots:
+def _stacked(row: StripRow, values: Sequence[Real], x: Ruler, size: Real) -> _Dots:
     radius = size * (1.2 if len(heads(row.heads)) > 1 else 1.0)
     columns = stacked([x(value) for value in values], radius)
     tallest = max(map(len, columns), default=1)
     return _Dots(radius, min(radius * 1.72, 200 / tallest), columns)
 
 
-def _drawn(row: StripRow, dots: _Dots, middle: float) -> Element:
+def _drawn(row: StripRow, dots: _Dots, middle: Real) -> Element:
     owners = heads(row.heads)
     whole = group(stroke="bg", stroke_width=0.7) if len(owners) == 1 else group()
     for column in dots.columns:
@@ -118,7 +118,7 @@ def _drawn(row: StripRow, dots: _Dots, middle: float) -> Element:
     return whole
 
 
-def _hatched(x: Ruler, limit: Limit, top: float, bottom: float) -> Element:
+def _hatched(x: Ruler, limit: Limit, top: Real, bottom: Real) -> Element:
     at = x(limit.value)
     left, right = (at, x.end) if limit.side == "above" else (x.start, at)
     whole = rect(left, top, max(right - left, 0), bottom - top)
@@ -128,11 +128,11 @@ def _hatched(x: Ruler, limit: Limit, top: float, bottom: float) -> Element:
 
 def _wide(
     rows: Sequence[StripRow],
-    values: Sequence[Sequence[float]],
+    values: Sequence[Sequence[Real]],
     axis: Axis,
     limit: Limit | None,
     heading: Rich,
-    every: Sequence[float],
+    every: Sequence[Real],
 ) -> Drawing:
     x = ruler(axis, every, 236, 984)
     top = 50.0 if limit else 30.0
@@ -192,7 +192,7 @@ def _wide(
 
 
 def _narrow(
-    rows: Sequence[StripRow], values: Sequence[Sequence[float]], axis: Axis, limit: Limit | None, every: Sequence[float]
+    rows: Sequence[StripRow], values: Sequence[Sequence[Real]], axis: Axis, limit: Limit | None, every: Sequence[Real]
 ) -> Drawing:
     x = ruler(axis, every, 18, 352, most=5)
     parts: list[Element | None] = []

@@ -27,6 +27,8 @@ class Span:
 
 
 Rich = str | Span | Sequence[str | Span]
+# A checker of types at run time takes `float` at its word, and a whole number of pixels is a number of pixels.
+Real = float | int
 
 
 def bold(text: str) -> Span:

@@ -14,7 +14,7 @@ from interp.render.diverging import array
 from interp.render.figure import NARROW, WIDE, Figure, drawing
 from interp.render.marks import TICK, badge, badge_width, bottom_axis, dot, lines_of, stacked
 from interp.render.svg import Element, group, label, line, measure, n, rect
-from interp.render.text import Rich, percent, plain
+from interp.render.text import Real, Rich, percent, plain
 from interp.render.theme import Head, head
 from interp.render.theme import heads as heads_of
 
@@ -105,7 +105,7 @@ class _Table:
     notes: Sequence[Sequence[str]]
 
 
-def _table(table: _Table, room: float, cell: float) -> tuple[Element, float, float]:
+def _table(table: _Table, room: Real, cell: Real) -> tuple[Element, Real, Real]:
     """The cells with their heads and roles; how wide and how high they are."""
     count = len(table.roles)
     mark = max(44.0, max(badge_width(one) for one in table.heads)) if room > NARROW else 36.0
@@ -170,7 +170,7 @@ def _table(table: _Table, room: float, cell: float) -> tuple[Element, float, flo
     return whole, left + (cell + 4) * count - 4, top + (tall + 4) * len(table.heads) - 4
 
 
-def _strip(score: ScoreStrip, left: float, right: float) -> tuple[Element, float]:
+def _strip(score: ScoreStrip, left: Real, right: Real) -> tuple[Element, Real]:
     """The score on its axis: a band and a dotted line for chance, a dot for each trained seed."""
     values, chance = array(score.values).reshape(-1), array(score.chance).reshape(-1)
     if not np.isfinite(values).all() or not np.isfinite(chance).all():

@@ -17,7 +17,6 @@ from interp.render.svg import escape
 from interp.render.text import Rich, token, visible
 from interp.render.theme import Head, head
 
-
 LONGEST_LABEL = 24
 
 
@@ -72,8 +71,10 @@ def attention_viewer(
 
 
 def _token(text: str) -> str:
-    """A label for the viewer, which writes it into its page as HTML, and into a canvas as text. A word joiner, which is
-    not seen, after `<` and `&` keeps it from becoming a tag or an entity in the one, and from being spelt out in the other.
+    """A label for the viewer, which writes it into its page as HTML, and into a canvas as text.
+
+    A word joiner, which is not seen, after `<` and `&` keeps it from becoming a tag or an entity in the one, and from
+    being spelt out in the other.
     """
     shown = visible(token(text))
     shown = shown if len(shown) <= LONGEST_LABEL else shown[: LONGEST_LABEL - 1] + "…"

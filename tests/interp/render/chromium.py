@@ -26,7 +26,7 @@ class Chromium:
         self._in, writes = os.pipe()
 
         def wire() -> None:
-            # The browser reads commands from descriptor 3 and writes answers to 4; neither may be clobbered by the other.
+            # The browser reads commands from descriptor 3 and writes answers to 4: neither may overwrite the other.
             first, second = os.dup(reads), os.dup(writes)
             os.dup2(first, 3)
             os.dup2(second, 4)
