@@ -170,7 +170,7 @@ def greedy_circuit(
 
 
 def threshold_circuit(
-    effects: EdgeEffects, *, above: float | None = None, count: int | None = None, ranking: Ranking = "absolute"
+    effects: EdgeEffects, *, above: float | None = None, count: int | None = None, ranking: Ranking | str = "absolute"
 ) -> Circuit:
     """The edges whose score is larger than `above`, or the `count` with the largest scores; weights are the scores.
 

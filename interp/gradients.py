@@ -34,7 +34,7 @@ def estimate_edges(
     metric: Metric,
     intervention: Intervention,
     *,
-    method: Method = "eap",
+    method: Method | str = "eap",
     steps: int = 5,
     edges: Collection[Edge] | None = None,
     read: Sequence[int] | None = None,
@@ -126,7 +126,7 @@ def _gradients_by_source(
     name: str,
     seen: list[int],
     reference: Outputs,
-    method: Method,
+    method: str,
     steps: int,
 ) -> Callable[[Node], Gradients]:
     points = [(step + 0.5) / steps for step in range(steps)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import pandas as pd
@@ -15,7 +15,7 @@ from interp.circuits import Edge, Node
 from interp.interventions import Intervention
 from interp.metrics import Metric
 from interp.model import HookedModel, untouched
-from interp.paths import exact_effects
+from interp.paths import EdgeEffects, exact_effects
 from interp.wiring import Wiring, wire
 
 
@@ -93,6 +93,75 @@ class Interactions:
                 for i, j in combinations(range(len(self.names)), 2)
             ]
         )
+
+
+@dataclass(frozen=True, eq=False)
+class InContext:
+    """Effects of single edges in the whole model and in the models in which some node is silent already.
+
+    contexts: what is silent, the first being `nothing`; effects: one per context, of the same edges.
+    """
+
+    contexts: tuple[str, ...]
+    effects: tuple[EdgeEffects, ...]
+
+    @property
+    def edges(self) -> tuple[Edge, ...]:
+        """The edges."""
+        return self.effects[0].edges
+
+    def strongest(self) -> EdgeEffects:
+        """Each edge's effect in the context where its mean |effect| is largest."""
+        stacked = torch.stack([each.effect for each in self.effects])
+        best = stacked.abs().mean(-1).argmax(0)
+        chosen = stacked[best, torch.arange(len(best), device=best.device)]
+        method = f"exact, the strongest of {len(self.contexts)} contexts"
+        return replace(self.effects[0], effect=chosen, method=method, warning=None)
+
+    def missed(self, *, above: float) -> dict[Edge, tuple[str, float, float]]:
+        """The edges whose mean |effect| is at most `above` in the whole model, and larger where something is silent.
+
+        edge -> (what is silent, the effect in the whole model, the effect then).
+        """
+        table = torch.stack([each.scores() for each in self.effects])
+        found = {}
+        for row, edge in enumerate(self.edges):
+            context = int(table[:, row].argmax())
+            if float(table[0, row]) <= above < float(table[context, row]):
+                found[edge] = (self.contexts[context], float(table[0, row]), float(table[context, row]))
+        return found
+
+    def statement(self, *, above: float) -> str:
+        """In one sentence, what single ablation misses and sets find."""
+        found = self.missed(above=above)
+        if not found:
+            return f"No edge hides behind a node: none acts by more than {above:g} only once another node is silent."
+        parts = [f"{edge} ({alone:.3g}; {then:.3g} without {what})" for edge, (what, alone, then) in found.items()]
+        return f"Single ablation misses {len(found)} edges that act once another node is silent: {', '.join(parts)}."
+
+
+def edges_in_context(
+    model: HookedModel,
+    inputs: Shaped[Tensor, "example ..."],
+    metric: Metric,
+    intervention: Intervention,
+    *,
+    contexts: Mapping[str, Collection[Edge]] | None = None,
+    edges: Collection[Edge] | None = None,
+    read: Sequence[int] | None = None,
+) -> InContext:
+    """What `patch_edges` measures, in the whole model and in each model in which one of `contexts` is cut already.
+
+    contexts: name -> edges cut; default every head and MLP, silenced as a whole. Arguments and errors as for
+    `interp.paths.patch_edges`.
+    """
+    with untouched(model):
+        wiring = wire(model, inputs)
+        chosen = wiring.edges(end=read) if edges is None else tuple(dict.fromkeys(edges))
+        cuts = {"nothing": (), **(writers(wiring) if contexts is None else contexts)}
+        singles = [(edge,) for edge in chosen]
+        found = [exact_effects(wiring, singles, metric, intervention, cut, read) for cut in cuts.values()]
+    return InContext(tuple(cuts), tuple(found))
 
 
 def interactions(

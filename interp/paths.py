@@ -61,13 +61,13 @@ class EdgeEffects:
             raise ValueError("these effects are of sets of edges, not of single ones: read `sets`")
         return tuple(edge for (edge,) in self.sets)
 
-    def scores(self, ranking: Ranking = "absolute") -> Float[Tensor, " set"]:
+    def scores(self, ranking: Ranking | str = "absolute") -> Float[Tensor, " set"]:
         """One importance per set: the mean over examples of |effect| (`absolute`), or of the effect (`signed`)."""
         if ranking not in ("absolute", "signed"):
             raise KeyError(f"unknown ranking '{ranking}': choose absolute or signed")
         return (self.effect.abs() if ranking == "absolute" else self.effect).mean(1)
 
-    def weights(self, ranking: Ranking = "absolute") -> dict[Edge, float]:
+    def weights(self, ranking: Ranking | str = "absolute") -> dict[Edge, float]:
         """edge -> importance, in the order of `edges`."""
         return dict(zip(self.edges, self.scores(ranking).tolist(), strict=True))
 
@@ -104,7 +104,7 @@ def patch_edges(
     edges: Collection[Edge] | None = None,
     cut: Collection[Edge] = (),
     read: Sequence[int] | None = None,
-    engine: Engine = "auto",
+    engine: Engine | str = "auto",
 ) -> EdgeEffects:
     """How much of `metric` is lost when one edge carries what `intervention` puts in the place of its source's output.
 
@@ -151,7 +151,7 @@ def exact_effects(
     intervention: Intervention,
     cut: Collection[Edge],
     read: Sequence[int] | None,
-    engine: Engine = "auto",
+    engine: Engine | str = "auto",
 ) -> EdgeEffects:
     """`patch_edge_sets` on a model that is wired already; call it inside `interp.model.untouched`."""
     if engine not in ("auto", "cone", "expand"):

@@ -55,7 +55,7 @@ def recovery(
     effects: EdgeEffects,
     truth: Circuit | Collection[Edge],
     *,
-    ranking: Ranking = "absolute",
+    ranking: Ranking | str = "absolute",
     seed: int = 0,
     draws: int = 1000,
 ) -> Recovery:

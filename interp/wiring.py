@@ -73,10 +73,11 @@ class Wiring:
 
     def check(self, edges: Iterable[Edge]) -> None:
         """Raise KeyError for an edge that this model does not have, saying what it lacks; IndexError for a position."""
+        readers_of = {node: frozenset(ports_after(node, self.nodes)) for node in self.nodes}
         for edge in edges:
-            if edge.source not in self.nodes:
+            if edge.source not in readers_of:
                 raise KeyError(f"no node '{edge.source}' writes here: there are {', '.join(map(str, self.nodes))}")
-            known = ports_after(edge.source, self.nodes)
+            known = readers_of[edge.source]
             if (edge.destination, edge.port) not in known:
                 readers = sorted({f"{node}.{port}" if port in QKV else str(node) for node, port in known})
                 raise KeyError(f"there is no edge '{edge}': {edge.source} is read by {', '.join(readers)}")

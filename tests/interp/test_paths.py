@@ -101,12 +101,44 @@ def test_every_kind_of_edge_equals_split_inputs(config, read):
         return logits[:, -1, 0] - 0.3 * logits[:, 0, 1] if read is None else logits[:, 0, 0] - 0.3 * logits[:, 1, 1]
 
     every = wire(model, inputs).edges(end=read)
-    picked = torch.randperm(len(every), generator=torch.Generator().manual_seed(3))[:40].tolist()
+    picked = torch.randperm(len(every), generator=torch.Generator().manual_seed(3))[:24].tolist()
     edges = [every[index] for index in picked]
-    found = patch_edges(model, inputs, at_read, Intervention("patch", source), edges=edges, read=read)
-    for edge, effect in zip(found.edges, found.effect, strict=True):
-        assert torch.allclose(effect, split_inputs_effect(model, inputs, source, edge, first_token), atol=1e-11), edge
-    assert int((found.effect != 0).any(1).sum()) > 20
+    put = Intervention("patch", source)
+    found = {
+        engine: patch_edges(model, inputs, at_read, put, edges=edges, read=read, engine=engine)
+        for engine in ("cone", "expand")
+    }
+    assert {name: each.engine for name, each in found.items()} == {"cone": "cone", "expand": "expand"}
+    for row, edge in enumerate(edges):
+        expected = split_inputs_effect(model, inputs, source, edge, first_token)
+        for each in found.values():
+            assert torch.allclose(each.effect[row], expected, atol=1e-11), str(edge)
+    assert int((found["cone"].effect != 0).any(1).sum()) > 6
+
+
+def test_what_the_cone_does_not_model_is_run_and_said():
+    model, inputs, put = random_model(output_logits_soft_cap=3.0), tokens(2), Intervention("patch", tokens(2, seed=1))
+    edge = Edge(START, Node("head", 1, 0), "v", 1)
+    found = patch_edges(model, inputs, first_token, put, edges=[edge])
+    assert found.engine == "expand"
+    assert "soft-capped" in found.notes[0]
+    assert torch.allclose(found.effect[0], split_inputs_effect(model, inputs, put.reference, edge, first_token))
+    with pytest.raises(KeyError, match="auto, cone or expand"):
+        patch_edges(model, inputs, first_token, put, engine="fast")
+
+
+def test_a_hook_of_the_readers_own_stays_and_acts():
+    inputs, put = tokens(2), Intervention("patch", tokens(2, seed=1))
+    edge = Edge(START, Node("head", 0, 1), "v", 1)
+    plain, hooked = random_model(), random_model()
+    hooked.blocks[1].attn.hook_z.add_hook(lambda z, hook: z * torch.tensor([1.0, 0.0]).view(2, 1, 1, 1))
+    found = patch_edges(hooked, inputs, first_token, put, edges=[edge])
+    assert found.engine == "expand"
+    assert len(hooked.blocks[1].attn.hook_z.fwd_hooks) == 1
+    assert torch.allclose(found.effect[0], split_inputs_effect(hooked, inputs, put.reference, edge, first_token))
+    without = patch_edges(plain, inputs, first_token, put, edges=[edge]).effect[0]
+    assert float(without[0]) == pytest.approx(float(found.effect[0, 0]), abs=1e-12)
+    assert float(without[1]) != pytest.approx(float(found.effect[0, 1]), abs=1e-6)
 
 
 def test_ungrouped_key_values_have_edges_and_grouped_ones_are_refused():
