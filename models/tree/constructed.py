@@ -87,20 +87,15 @@ def construct(
         raise ValueError(f"beta is {beta}: it must be a positive attention score, e.g. 20")
     vectors = label_vectors(task.trees.labels, label_width, seed)
     width = vectors.shape[1]
-    spaces = _Spaces(
-        Basis("residual", (*((slot, k) for slot in ("A", "B", "OUT") for k in range(width)), *FLAGS)),
-        Basis("head", (*range(width), "flag")),
-    )
+    spaces = _Spaces(_residual(width), Basis("head", (*range(width), "flag")))
     plan = architecture(
         task, heads=len(VARIANTS[: VARIANTS.index(variant) + 1]), d_model=3 * width + 4, d_head=width + 1, scaled=False
     )
     model = build(plan, device=device, dtype=dtype)
     weights = _heads(spaces, float(beta))[: plan.config["n_heads"]]
-    state = _embedding(task, vectors, spaces)
+    state = embedding_tables(task, vectors, beta=float(beta))
     for index, name in enumerate(("W_Q", "W_K", "W_V", "W_O")):
         state[f"blocks.0.attn.{name}"] = torch.stack([head[index] for head in weights])
-    state["unembed.W_U"] = torch.zeros(len(spaces.residual), task.trees.labels + SPECIAL, dtype=torch.float64)
-    state["unembed.W_U"][2 * width : 3 * width] = beta * vectors[: task.trees.labels + SPECIAL].T
     parameters = dict(model.named_parameters())
     with torch.no_grad():
         for name, value in state.items():
@@ -176,8 +171,12 @@ def _heads(spaces: _Spaces, beta: float) -> list[tuple[Tensor, Tensor, Tensor, T
     return [backward, reverse]
 
 
-def _embedding(task: TreeTask, vectors: Float[Tensor, "label width"], spaces: _Spaces) -> dict[str, Tensor]:
-    residual, width = spaces.residual, vectors.shape[1]
+def embedding_tables(
+    task: TreeTask, vectors: Float[Tensor, "label width"], *, beta: float | int = 1.0
+) -> dict[str, Float[Tensor, "row column"]]:
+    """The construction's embedding tables and unembedding by parameter name, float64; a right answer has logit beta."""
+    width, outputs = vectors.shape[1], len(task.vocabulary)
+    residual = _residual(width)
     flag_of = {"bos": "BOS", "back": "BACK", "fwd": "FWD"}
     types = [residual[flag_of[kind]] if kind in flag_of else residual.zero for kind in TYPES]
     tables = {"embed.W_T": residual.rows(types)}
@@ -185,4 +184,10 @@ def _embedding(task: TreeTask, vectors: Float[Tensor, "label width"], spaces: _S
         tables[name] = torch.zeros(len(vectors), len(residual), dtype=torch.float64)
         tables[name][:, slot * width : (slot + 1) * width] = vectors
     tables["embed.W_A"][task.tokens.turn] += residual["TURN"].coordinates
+    tables["unembed.W_U"] = torch.zeros(len(residual), outputs, dtype=torch.float64)
+    tables["unembed.W_U"][2 * width : 3 * width] = beta * vectors[:outputs].T
     return tables
+
+
+def _residual(width: int) -> Basis:
+    return Basis("residual", (*((slot, k) for slot in ("A", "B", "OUT") for k in range(width)), *FLAGS))

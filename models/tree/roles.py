@@ -6,7 +6,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from models.tree.tokens import BACK, EDGE
+from interp.roles import Role
+from models.tree.tokens import BACK, EDGE, Labels
 
 ROLES = ("backward", "reverse")
 
@@ -32,3 +33,22 @@ def role_targets(
     else:
         match = (kind == BACK)[:, None] & (a[:, None] == here)
     return queries, match & queries[:, :, None]
+
+
+def queries_and_answers(
+    role: Role, vocabulary: Labels, *, staged: bool
+) -> tuple[Int[Tensor, "example read"], Int[Tensor, "example read"]]:
+    """The positions of a role's queries, -1 past the last, and the right answers there.
+
+    An answer is the label that the next token shows; the last query of all has no next token, and answers END, or TURN
+    where no second stage follows.
+    """
+    tokens, queries = role.inputs, role.queries
+    most = int(queries.sum(1).max())
+    read = torch.where(queries, torch.arange(queries.shape[1]), queries.shape[1]).sort(1).values[:, :most]
+    used = read < queries.shape[1]
+    shown = torch.cat([tokens[..., 1], torch.full_like(tokens[:, :1, 1], vocabulary.nul)], dim=1)
+    answers = shown.gather(1, torch.where(used, read + 1, 0))
+    last = vocabulary.end if staged else vocabulary.turn
+    answers = torch.where(answers == vocabulary.nul, last, answers)
+    return torch.where(used, read, -1), torch.where(used, answers, 0)

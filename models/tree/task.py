@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from models.tree.contrasts import contrast
 from models.tree.given import GivenTree
 from models.tree.layout import Direction, Form, Layout
 from models.tree.metrics import path_metrics
-from models.tree.roles import role_targets
+from models.tree.roles import queries_and_answers, role_targets
 from models.tree.source import TreeSource, stream
 from models.tree.tokens import Labels, Sequences, encode
 from models.tree.trees import Forest
@@ -158,6 +158,14 @@ class TreeTask:
             Role(name, examples.inputs, *role_targets(name, examples.inputs, examples.read, where))
             for name, where in self.stages(examples.read).items()
         )
+
+    def role_metrics(self, roles: Sequence[Role]) -> Mapping[str, LogitMetric]:
+        """role -> the share of right predictions at the role's queries, from the logits of the role's own inputs."""
+        found = {}
+        for role in roles:
+            read, targets = queries_and_answers(role, self.tokens, staged=self.staged)
+            found[role.name] = path_metrics(read, targets, {role.name: read >= 0})[role.name]
+        return found
 
     def circuit(self, variant: str, ablation: str) -> Circuit:
         """The true circuit of the constructed `variant` (`backward`, `forward`) under `ablation`; KeyError lists

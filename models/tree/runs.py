@@ -1,0 +1,129 @@
+"""Train many seeds of a plan and keep them: one checkpoint a seed, a training state to go on from, and the best."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from models import bundle
+from models.checkpoints import (
+    Checkpoint,
+    TrainingState,
+    load_runs,
+    load_training,
+    save,
+    save_runs,
+    save_training,
+    weights_of,
+)
+from models.training import fit
+from models.training_log import TrainingRun
+from models.tree.evaluation import evaluate
+from models.tree.learner import TreeLearner
+from models.tree.recipes import Plan
+
+STATE = "training"
+SAVE_EVERY = 20.0  # seconds between states kept, so that keeping them costs little
+
+
+def train(
+    plan: Plan,
+    seeds: Sequence[int],
+    out: str | Path,
+    *,
+    resume: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+    until: int | None = None,
+    keep_weights: Sequence[int] = (),
+    validation: int = 256,
+    follow: int = 0,
+    paths: int = 2000,
+    device: str = "cpu",
+) -> dict[str, Any]:
+    """Train `seeds` together and write `out`; the `runs.json` that it holds is returned.
+
+    resume: go on from the state in `out`, to the same result as an unbroken run; a finished folder is returned as it
+    is. until: stop before this step, with a state to resume from and no runs (`finished` is False). keep_weights: seeds
+    whose weights are kept at every recorded step. validation, follow: trees that are measured while training.
+    paths: held-out trees that the last weights are evaluated on. Raises ValueError where `out` cannot be written,
+    or holds a state of another recipe or other seeds.
+    """
+    out = Path(out)
+    if resume and (out / "runs.json").is_file():
+        return load_runs(out)
+    bundle.require_writable(out / STATE)
+    learner = plan.learner(seeds, validation=validation, follow=follow, device=device)
+    state = load_training(out / STATE) if resume and (out / STATE).is_dir() else None
+    last_saved = time.monotonic()
+
+    def on_record(step: int, now: Callable[[], TrainingState]) -> None:
+        nonlocal last_saved
+        if time.monotonic() - last_saved > SAVE_EVERY:
+            save_training(out / STATE, now())
+            last_saved = time.monotonic()
+
+    run = fit(
+        learner,
+        plan.recipe,
+        state=state,
+        until=until,
+        weights_of=[tuple(seeds).index(seed) for seed in keep_weights],
+        progress=progress,
+        on_record=on_record,
+    )
+    save_training(out / STATE, run.state)
+    if not run.finished:
+        return {"finished": False, "step": run.step, "runs": [], "best": None}
+    rows = [_save_seed(plan, learner, run, index, out, keep_weights, paths) for index in range(len(run.seeds))]
+    best = max(rows, key=lambda row: (row["path_accuracy"], -row["loss"]))
+    save_runs(out, rows, best["dir"], task="tree", heads=plan.architecture.config["n_heads"], finished=True)
+    return load_runs(out)
+
+
+def recipe_of(plan: Plan) -> dict[str, Any]:
+    """The plan as a checkpoint keeps it: the recipe's own entries, its name, and its stages."""
+    stages = [{"steps": stage.steps, "batch": stage.batch, "task": stage.task.options()} for stage in plan.stages]
+    return {**plan.recipe.to_json(), "plan": plan.name, "plan_options": dict(plan.options), "stages": stages}
+
+
+def _save_seed(
+    plan: Plan, learner: TreeLearner, run: TrainingRun, index: int, out: Path, keep_weights: Sequence[int], paths: int
+) -> dict[str, Any]:
+    seed = run.seeds[index]
+    model = learner.export(index)
+    measured = evaluate(model, plan.task, seed=seed, count=paths)
+    checkpoint = Checkpoint(
+        model=model,
+        architecture=plan.architecture,
+        task=plan.task.name,
+        task_options=plan.task.options(),
+        recipe=recipe_of(plan),
+        seed=seed,
+        metrics=measured.to_json(),
+        history=run.history_of(index),
+    )
+    earlier = {}
+    if seed in keep_weights:
+        place = list(keep_weights).index(seed)
+        for step, stacked in run.weights.items():
+            own = {name: value[place : place + 1] for name, value in stacked.items()}
+            earlier[step] = weights_of(_with_weights(learner, index, own))
+    name = f"seed-{seed}"
+    save(out / name, checkpoint, weights=earlier)
+    return {
+        "seed": seed,
+        "dir": name,
+        "steps": run.step,
+        "accuracy": measured.path_accuracy,
+        **{key: value for key, value in asdict(measured).items() if key != "stages"},
+        "stages": measured.stages,
+    }
+
+
+def _with_weights(learner: TreeLearner, index: int, own: dict[str, Any]) -> Any:
+    """One seed as a model, with weights that are stacked over this seed alone."""
+    everything = {name: value.expand(len(learner.seeds), *value.shape[1:]) for name, value in own.items()}
+    return learner.export(index, everything)
