@@ -128,13 +128,15 @@ def untouched(model: HookedModel, *, gradients: bool = False) -> Iterator[None]:
     cuda_state = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else None
     numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002
     for module in modules:
-        module.training = False
+        if module.training:
+            module.training = False
     try:
         with torch.set_grad_enabled(gradients):
             yield
     finally:
         for module, mode in zip(modules, training, strict=True):
-            module.training = mode
+            if module.training != mode:
+                module.training = mode
         for parameter, grad, needs in zip(parameters, grads, required, strict=True):
             parameter.grad = grad
             parameter.requires_grad_(needs)

@@ -17,11 +17,12 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from interp.engines import Cells, Cone, ConeSweep, Expand, Unsupported
+from interp.engines.cone import plain_unembed
 from interp.engines.entry import first_block, hooks_for
 from interp.engines.support import require_supported
 from interp.interventions import Intervention
 from interp.metrics import BatchedMetric, Metric, metric_name, performance
-from interp.model import HookedModel, activations, untouched
+from interp.model import HookedModel, activations, run, untouched
 from interp.patch_result import Direction, PatchResult
 from interp.sites import Grid, grid, hook_name, require_component, require_layers, require_positions
 
@@ -120,43 +121,41 @@ def patch_sweep(
     require_component(model, component)
     chosen = require_layers(model, layers)
     hooks = [hook_name(component, layer) for layer in chosen]
-    notes: list[str] = []
     with untouched(model):
-        needed = hooks
-        if engine != "expand":
-            try:
-                require_supported(model)
-                needed = hooks_for(model, component, chosen)
-            except Unsupported as reason:
-                engine, notes = "expand", [f"the cone does not model {reason}: the model itself was run (expand)"]
-        logits, old = activations(model, destination, needed)
-        seen = require_positions(read, logits.shape[1])
+        reason = _why_not_cone(model, engine)
+        needed = hooks if reason is not None else hooks_for(model, component, chosen)
+        slices = reason is None and read is not None and plain_unembed(model)
+        logits, old = _observed(model, destination, needed, read, slices)
+        count = old[hooks[0]].shape[-2 if component == "pattern" else 1]
+        seen = require_positions(read, count)
         cells = grid(
             model,
             component,
-            position_count=logits.shape[1],
+            position_count=count,
             layers=layers,
             heads=heads,
             positions=positions,
             sources=sources,
             by=by,
         )
-        at_destination = _measured(named, logits[:, list(seen)])
+        at_destination = _measured(named, logits if slices else logits[:, list(seen)])
         if isinstance(source, Intervention):
             new, at_source = source.values(model, destination, {name: old[name] for name in hooks}), None
         else:
-            source_logits, new = activations(model, source, hooks)
-            at_source = _measured(named, source_logits[:, list(seen)])
-        work = Cells(cells, old, new)
-        runner: ConeSweep | Expand | None = None
-        if engine != "expand":
+            source_logits, new = _observed(model, source, hooks, read, slices)
+            at_source = _measured(named, source_logits if slices else source_logits[:, list(seen)])
+        work, runner = Cells(cells, old, new), None
+        if reason is None:
             try:
-                runner = ConeSweep(Cone(model, seen, logits, old, first=first_block(component, chosen)), work)
-            except Unsupported as reason:
-                notes = [f"the cone does not model {reason}: the model itself was run (expand)"]
+                cone = Cone(model, seen, logits, old, first=first_block(component, chosen), sliced=slices)
+                runner = ConeSweep(cone, work)
+            except Unsupported as found:
+                reason = str(found)
         if runner is None:
-            runner = Expand(model, destination, seen, logits, work)
-        values, ran = _run(runner, work, named, at_destination, progress, notes)
+            runner = Expand(model, destination, seen, model(destination) if slices else logits, work)
+        values, ran, looped = _run(runner, work, named, at_destination, progress)
+    notes = [f"the cone does not model {reason}: the model itself was run (expand)"] if reason else []
+    notes += [*looped]
     notes += runner.notes
     return PatchResult(
         component=component,
@@ -176,6 +175,34 @@ def patch_sweep(
     )
 
 
+def _why_not_cone(model: HookedModel, engine: Engine) -> str | None:
+    if engine == "expand":
+        return ""
+    try:
+        require_supported(model)
+    except Unsupported as reason:
+        return str(reason)
+    return None
+
+
+def _observed(
+    model: HookedModel, inputs: Tensor, names: Sequence[str], read: Sequence[int] | None, sliced: bool
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Logits and the named activations; `sliced` unembeds the read positions alone, on models known to allow it."""
+    if not sliced:
+        return activations(model, inputs, names)
+    kept: dict[str, Tensor] = {}
+
+    def keep(activation: Tensor, hook: Any) -> None:
+        kept[hook.name] = activation.detach()
+
+    def cut(residual: Tensor, hook: Any) -> Tensor:
+        return residual[:, list(require_positions(read, residual.shape[1]))]
+
+    last = hook_name("resid_post", int(model.cfg.n_layers) - 1)
+    return run(model, inputs, [*((name, keep) for name in names), (last, cut)]), kept
+
+
 def _measured(named: Mapping[str, Metric], logits: Tensor) -> Float[Tensor, "metric example"]:
     return torch.stack([performance(metric, logits.clone(), name) for name, metric in named.items()])
 
@@ -186,15 +213,13 @@ def _run(
     named: Mapping[str, Metric],
     baseline: Float[Tensor, "metric example"],
     progress: bool,
-    notes: list[str],
-) -> tuple[Tensor, Tensor]:
-    """values [metric, *axes of the grid, example] and which cells were run [*axes of the grid]."""
+) -> tuple[Tensor, Tensor, list[str]]:
+    """values [metric, *axes of the grid, example], which cells were run [*axes of the grid], and notes."""
     layers, count = cells.grid.labels["layer"], cells.count()
     values = baseline[:, None, None].repeat(1, len(layers), count, 1)
-    ran = torch.zeros(len(layers), count, dtype=torch.bool)
-    changed = {layer: cells.changed(layer) for layer in layers}
-    for row, layer in enumerate(layers):
-        ran[row] = runner.reaches(layer, torch.arange(count)) & changed[layer].any(1).cpu()
+    changed = torch.stack([cells.changed(layer) for layer in layers])
+    reach = torch.stack([runner.reaches(layer, torch.arange(count)) for layer in layers])
+    ran = reach & changed.any(-1).cpu()
     batched = [BatchedMetric(metric, name) for name, metric in named.items()]
     waiting: list[tuple[int, Tensor, Tensor]] = []
 
@@ -204,9 +229,9 @@ def _run(
         logits = torch.cat([logits for *_, logits in waiting]) if len(waiting) > 1 else waiting[0][2]
         row = torch.cat([torch.full((len(which),), row) for row, which, _ in waiting])
         which = torch.cat([which for _, which, _ in waiting])
-        acts = torch.stack([changed[layers[r]][w] for r, w in zip(row.tolist(), which.tolist())])
         for number, metric in enumerate(batched):
-            values[number, row, which] = torch.where(acts, metric(logits).to(values.dtype), baseline[number])
+            value = metric(logits).to(values.dtype)
+            values[number, row, which] = torch.where(changed[row, which], value, baseline[number])
         waiting.clear()
 
     with _bar(int(ran.sum()), progress) as advance:
@@ -221,9 +246,9 @@ def _run(
                     size = 0
                 advance(len(chunk))
         measure()
-    notes += [f"metric '{m.name}' was looped over cells ({m.looped})" for m in batched if m.looped is not None]
+    notes = [f"metric '{m.name}' was looped over cells ({m.looped})" for m in batched if m.looped is not None]
     inner = [len(cells.grid.labels[axis]) for axis in cells.axes]
-    return _arranged(values, cells.grid, 1, inner), _arranged(ran, cells.grid, 0, inner)
+    return _arranged(values, cells.grid, 1, inner), _arranged(ran, cells.grid, 0, inner), notes
 
 
 def _arranged(values: Tensor, cells: Grid, before: int, inner: list[int]) -> Tensor:

@@ -84,7 +84,9 @@ class Cells:
         if self.component != "pattern":
             differs = differs.any(-1)
         for number, axis in enumerate(self.entries):
-            differs = differs.index_select(number + 1, torch.tensor(self.grid.labels[axis], device=differs.device))
+            labels = self.grid.labels[axis]
+            if labels != tuple(range(differs.shape[number + 1])):
+                differs = differs.index_select(number + 1, torch.tensor(labels, device=differs.device))
         for number, axis in reversed(list(enumerate(self.entries))):
             if axis not in self.axes:
                 differs = differs.any(number + 1)

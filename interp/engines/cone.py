@@ -19,7 +19,7 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.engines.support import Unsupported, require_supported
+from interp.engines.support import HOME, Unsupported, require_supported
 from interp.model import HookedModel
 
 Residual = Float[Tensor, "cell example out model"]
@@ -27,23 +27,59 @@ Logits = Float[Tensor, "cell example read vocabulary"]
 Positions = Int[Tensor, " cell"]
 
 
-@dataclass(frozen=True, eq=False)
 class Block:
-    """One block's weights, laid out for matrix products: heads joined, keys beside values."""
+    """One block's weights, laid out for matrix products: heads joined, keys beside values. Each is made when used."""
 
-    norm1: Callable[[Tensor], Tensor]
-    norm2: Callable[[Tensor], Tensor]
-    W_Q: Float[Tensor, "model head_d_head"]
-    b_Q: Float[Tensor, " head_d_head"]
-    W_KV: Float[Tensor, "model kv_head_d_head"]
-    b_KV: Float[Tensor, " kv_head_d_head"]
-    W_O: Float[Tensor, "head_d_head model"]
-    b_O: Float[Tensor, " model"]
-    scale: float
-    mlp: Any
-    mlp_size: int
-    attention: Any
-    rotary: bool
+    def __init__(self, block: Any, cfg: Any) -> None:
+        self._block = block
+        self._stem = "_" if hasattr(block.attn, "_W_K") and not cfg.ungroup_grouped_query_attention else ""
+        self.attention = block.attn
+        self.mlp = None if cfg.attn_only else block.mlp
+        self.scale = 1.0 / float(block.attn.attn_scale)
+        self.rotary = cfg.positional_embedding_type == "rotary"
+        self.kv = block.attn.W_Q.shape[0]
+        if cfg.n_key_value_heads is not None and self._stem:
+            self.kv = int(cfg.n_key_value_heads)
+
+    def _weight(self, name: str) -> Tensor:
+        return getattr(self.attention, (self._stem if name[-1] in "KV" else "") + name).detach()
+
+    @cached_property
+    def W_Q(self) -> Float[Tensor, "model head_d_head"]:
+        return rearrange(self._weight("W_Q"), "h m d -> m (h d)").contiguous()
+
+    @cached_property
+    def b_Q(self) -> Float[Tensor, " head_d_head"]:
+        return self._weight("b_Q").flatten()
+
+    @cached_property
+    def W_KV(self) -> Float[Tensor, "model kv_head_d_head"]:
+        return rearrange(torch.cat([self._weight("W_K"), self._weight("W_V")]), "h m d -> m (h d)").contiguous()
+
+    @cached_property
+    def b_KV(self) -> Float[Tensor, " kv_head_d_head"]:
+        return torch.cat([self._weight("b_K"), self._weight("b_V")]).flatten()
+
+    @cached_property
+    def W_O(self) -> Float[Tensor, "head_d_head model"]:
+        return self._weight("W_O").flatten(0, 1)
+
+    @cached_property
+    def b_O(self) -> Float[Tensor, " model"]:
+        return self._weight("b_O")
+
+    @cached_property
+    def norm1(self) -> Callable[[Tensor], Tensor]:
+        return norm_of(self._block.ln1)
+
+    @cached_property
+    def norm2(self) -> Callable[[Tensor], Tensor]:
+        return norm_of(None if self.mlp is None else self._block.ln2)
+
+    @cached_property
+    def mlp_size(self) -> int:
+        """Multiply-adds of the MLP for one residual row."""
+        return 0 if self.mlp is None else sum(p.numel() for p in self.mlp.parameters() if p.ndim > 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,10 +127,15 @@ def hooks_needed(model: HookedModel, layers: Sequence[int]) -> list[str]:
     return [f"blocks.{layer}.{part}" for layer in layers for part in parts]
 
 
+def plain_unembed(model: Any) -> bool:
+    """Whether the unembedding is the library's own: linear, and each position by itself."""
+    return type(model.unembed).__module__.startswith(HOME)
+
+
 class Cone:
     """Patched logits at the read positions, from a change in the residual stream or inside a block's attention.
 
-    Made for one destination run and one set of read positions; see `after_block`, `into_block` and `outputs`.
+    Made for one destination run and one set of read positions; see `into_block`, `after_attention` and `outputs`.
     """
 
     name = "cone"
@@ -107,11 +148,13 @@ class Cone:
         held: Mapping[str, Tensor],
         *,
         first: int,
+        sliced: bool = False,
         budget: int = 8 << 20,
     ) -> None:
         """logits, held: of the unpatched run; `held` has `hooks_needed(model, range(first, layers))` and the last
         block's resid_post. first: the lowest block that will be computed again (the number of layers where none is).
-        budget: bytes that the largest intermediate may take.
+        sliced: whether `logits` are those at the read positions only. budget: bytes that the largest intermediate may
+        take.
 
         Raises Unsupported where the model is not one that this arithmetic is true for, or where this arithmetic's own
         unpatched logits are not the model's.
@@ -124,11 +167,12 @@ class Cone:
         self.budget = budget
         self.notes: list[str] = []
         self.done = 0
-        self.examples, self.positions, self.vocabulary = logits.shape
-        self.read = torch.tensor(list(read), dtype=torch.long)
-        self.baseline: Float[Tensor, "example read vocabulary"] = logits[:, self.read]
-        self.held = {layer: self._held(layer, held) for layer in range(first, self.layers)}
         self.final: Float[Tensor, "example position model"] = held[f"blocks.{self.layers - 1}.hook_resid_post"]
+        self.examples, self.positions, _ = self.final.shape
+        self.vocabulary = logits.shape[-1]
+        self.read = torch.tensor(list(read), dtype=torch.long)
+        self.baseline: Float[Tensor, "example read vocabulary"] = logits if sliced else logits[:, self.read]
+        self.held = {layer: self._held(layer, held) for layer in range(first, self.layers)}
         self.causal = all(not (~layer.blocked).triu(1).any() for layer in self.held.values()) and (
             bool(self.held) or self.cfg.attention_dir == "causal"
         )
@@ -136,6 +180,7 @@ class Cone:
         self._row_of_read = torch.full((self.positions,), -1)
         self._row_of_read[self.read] = torch.arange(len(self.read))
         self._blocks: dict[int, Block] = {}
+        self._plain_unembed = plain_unembed(model)
         self._check()
 
     # ---- the unpatched run -------------------------------------------------------------------------------------
@@ -160,27 +205,7 @@ class Cone:
     def block(self, layer: int) -> Block:
         """The weights of block `layer`."""
         if layer not in self._blocks:
-            block, cfg = self.model.blocks[layer], self.cfg
-            attention = block.attn
-            grouped = hasattr(attention, "_W_K") and not cfg.ungroup_grouped_query_attention
-            stem = "_" if grouped else ""
-            W_K, W_V, b_K, b_V = (getattr(attention, stem + name).detach() for name in ("W_K", "W_V", "b_K", "b_V"))
-            mlp = None if cfg.attn_only else block.mlp
-            self._blocks[layer] = Block(
-                norm1=norm_of(block.ln1),
-                norm2=norm_of(None if cfg.attn_only else block.ln2),
-                W_Q=rearrange(attention.W_Q.detach(), "h m d -> m (h d)").contiguous(),
-                b_Q=attention.b_Q.detach().flatten(),
-                W_KV=rearrange(torch.cat([W_K, W_V]), "h m d -> m (h d)").contiguous(),
-                b_KV=torch.cat([b_K, b_V]).flatten(),
-                W_O=rearrange(attention.W_O.detach(), "h d m -> (h d) m").contiguous(),
-                b_O=attention.b_O.detach(),
-                scale=1.0 / float(attention.attn_scale),
-                mlp=mlp,
-                mlp_size=0 if mlp is None else sum(p.numel() for p in mlp.parameters() if p.ndim > 1),
-                attention=attention,
-                rotary=cfg.positional_embedding_type == "rotary",
-            )
+            self._blocks[layer] = Block(self.model.blocks[layer], self.cfg)
         return self._blocks[layer]
 
     def _check(self) -> None:
@@ -191,10 +216,14 @@ class Cone:
         else:
             found = self._unembed(self.final[:few, self.read])
         expected = self.baseline[:few]
+        if not self._plain_unembed:
+            # An unembedding of its own might mix positions: each read position alone must give the same.
+            alone = [self._unembed(self.final[:few, position, None]) for position in self.read.tolist()]
+            found, expected = torch.cat([found, *alone], 1), torch.cat([expected, expected], 1)
         tolerance = 1e-9 if expected.dtype == torch.float64 else 1e-4
         off = float((found - expected).abs().max()) / max(1.0, float(expected.abs().max()))
         if not off <= tolerance:
-            raise Unsupported(f"its own unpatched logits are {off:.1e} away from the model's")
+            raise Unsupported(f"this (its own unpatched logits are {off:.1e} away from the model's)")
         self.done = 0
 
     # ---- what a caller needs to know -----------------------------------------------------------------------------
@@ -361,8 +390,7 @@ class Cone:
         self, block: Block, x: Residual, position: Int[Tensor, "*cell out"]
     ) -> Float[Tensor, "cell example out kv group d_head"]:
         q = self.rotated(block, self._project(x, block.W_Q, block.b_Q), position)
-        kv = block.W_KV.shape[1] // (2 * int(self.cfg.d_head))
-        return q.unflatten(3, (kv, -1))
+        return q.unflatten(3, (block.kv, -1))
 
     def rotated(
         self, block: Block, x: Float[Tensor, "... out head d_head"], position: Int[Tensor, "*cell out"]
@@ -390,6 +418,9 @@ class Cone:
         self.done += x.numel() * self.vocabulary
         if self.cfg.normalization_type is not None:
             flat = norm_of(self.model.ln_final)(flat)
+        if self._plain_unembed:
+            W_U, b_U = self.model.unembed.W_U.detach(), self.model.unembed.b_U.detach()
+            return torch.addmm(b_U, flat.flatten(0, 1), W_U).view(*x.shape[:-1], -1)
         return self.model.unembed(flat).unflatten(0, x.shape[:-2])
 
     def read_row(self, position: Positions) -> Positions:

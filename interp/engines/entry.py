@@ -20,6 +20,8 @@ Chunk = tuple[Cell, Logits]
 RESIDUAL = ("resid_pre", "resid_mid", "resid_post", "attn_out", "mlp_out")
 # Components that the block's own attention reads: a cell of theirs acts from inside the block.
 INSIDE = ("resid_pre", "q", "k", "v", "pattern")
+# What a pass through a block costs whatever its size, in multiply-adds of one residual row by a square weight.
+PASS = 5e5
 
 
 def first_block(component: str, layers: tuple[int, ...]) -> int:
@@ -238,7 +240,10 @@ class ConeSweep:
     # ---- which cells run together ------------------------------------------------------------------------------------
 
     def _bands(self, layer: int, which: Cell) -> Iterator[tuple[Cell, Positions]]:
-        """Cells of neighbouring positions: they share a suffix, which may waste a sixth of the work at most."""
+        """Cells of neighbouring positions together: they share a suffix, at the price of rows that do not change.
+
+        A band ends where these cost a tenth of the rows that do, and more than a pass of its own would.
+        """
         cone = self.cone
         position = self.cells.label(self.position_axis, which)
         order = position.argsort(stable=True)
@@ -248,13 +253,14 @@ class ConeSweep:
             size = cone.cells_at_once(above, 0)
             yield from zip(which.split(size), position.split(size), strict=True)
             return
+        free = PASS / (int(cone.cfg.d_model) ** 2 * cone.examples)
         places, first = position.tolist(), 0
         while first < len(places):
             suffix, last, needed = cone.end - places[first], first, 0
-            most = first + cone.cells_at_once(above, places[first])
-            while last < min(most, len(places)):
+            most = min(first + cone.cells_at_once(above, places[first]), len(places))
+            while last < most:
                 needed += cone.end - places[last]
-                if suffix * (last + 1 - first) > 1.17 * needed:
+                if suffix * (last + 1 - first) > 1.1 * needed + free:
                     break
                 last += 1
             yield which[first:last], position[first:last]
