@@ -15,7 +15,7 @@ from torch import Tensor
 from interp import statistics
 from interp.ablation import Head
 from interp.model import HookedModel, activations, untouched
-from interp.movement import visible_keys
+from interp.movement import batches, visible_keys
 from interp.roles import Role, by_inputs
 
 
@@ -113,7 +113,7 @@ def align(
 
 
 def align_roles(
-    model: HookedModel, roles: Sequence[Role], *, batch: int = 64, shuffles: int = 64, seed: int = 0
+    model: HookedModel, roles: Sequence[Role], *, batch: int | None = None, shuffles: int = 64, seed: int = 0
 ) -> Alignment:
     """The alignment of all heads of `model` with the targets of `roles`, each role read at its own queries.
 
@@ -125,8 +125,7 @@ def align_roles(
     heads: tuple[Head, ...] = ()
     for group, queries in by_inputs(tuple(roles)):
         parts: list[list[Reading]] = [[] for _ in group]
-        for start in range(0, len(group[0].inputs), batch):
-            part = slice(start, start + batch)
+        for part in batches(model, len(group[0].inputs), group[0].targets.shape[-1], batch):
             masks = [(kept[part], role.targets[part]) for kept, role in zip(queries, group, strict=True)]
             heads, found = _read(model, group[0].inputs[part], masks)
             for collected, reading in zip(parts, found, strict=True):

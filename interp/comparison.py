@@ -16,7 +16,7 @@ from torch import Tensor
 from interp import statistics
 from interp.ablation import Head
 from interp.model import HookedModel, activations, untouched
-from interp.movement import visible_keys
+from interp.movement import batches, visible_keys
 from interp.weights import normalise_rows, qk_circuit, unembedding, written_rows
 
 
@@ -92,11 +92,9 @@ def compare(
     queries: the positions that count, both as attention's queries and for the function. Beyond `most_rows`, rows are a
     sample drawn with `seed`. Computed in float64. Raises ValueError for models with different positions or outputs.
     """
+    if not queries.any():
+        raise ValueError("no query is marked: there is nothing to compare")
     runs = [_Run.of(model, inputs, queries) for model in (a, b)]
-    if runs[0].residual.shape[:2] != runs[1].residual.shape[:2]:
-        raise ValueError(
-            f"the models have {runs[0].residual.shape[1]} and {runs[1].residual.shape[1]} positions for these inputs"
-        )
     if runs[0].logits.shape != runs[1].logits.shape:
         raise ValueError(
             f"the models have {runs[0].logits.shape[-1]} and {runs[1].logits.shape[-1]} outputs: "
@@ -108,7 +106,7 @@ def compare(
     alike = _cosine if linear else _kernel_alignment
     table = np.array([[alike(mine, theirs) for theirs in other.in_use] for mine in one.in_use])
     chosen = list(zip(*linear_sum_assignment(table, maximize=True), strict=True))
-    heads = [run.heads for run in runs]
+    heads = (runs[0].heads, runs[1].heads)
     pairs = tuple(
         HeadMatch(
             a=heads[0][i],
@@ -167,18 +165,18 @@ class _Circuits:
 
 @dataclass(frozen=True, eq=False)
 class _Run:
-    """One model on the inputs, everything at float64 on the CPU."""
+    """One model on the inputs, on the CPU.
+
+    seen: how many of the example's queries see a position. paid: the attention that they pay it, over all of them.
+    """
 
     model: HookedModel
+    heads: tuple[Head, ...]
     residual: Float[Tensor, "example position model"]
-    patterns: tuple[Float[Tensor, "example head query key"], ...]
-    visible: Bool[Tensor, "example query key"]
+    seen: Int[Tensor, "example position"]
+    paid: Float[Tensor, "example head position"]
     logits: Float[Tensor, "read output"]
     linear: bool
-
-    @property
-    def heads(self) -> tuple[Head, ...]:
-        return tuple((layer, head) for layer, each in enumerate(self.patterns) for head in range(each.shape[1]))
 
     @classmethod
     def of(cls, model: HookedModel, inputs: Tensor, queries: Tensor) -> _Run:
@@ -187,24 +185,27 @@ class _Run:
         first, last = "blocks.0.hook_resid_pre", f"blocks.{layers[-1]}.hook_resid_post"
         scores = "blocks.0.attn.hook_attn_scores"
         device = next(model.parameters()).device  # type: ignore[attr-defined]
+        parts: list[tuple[Tensor, ...]] = []
+        heads: tuple[Head, ...] = ()
         with untouched(model):
-            logits, held = activations(model, inputs.to(device), [first, last, scores, *patterns])
-        if queries.shape != held[first].shape[:2]:
-            raise ValueError(
-                f"queries of shape {tuple(queries.shape)} do not count the model's (example, position) "
-                f"{tuple(held[first].shape[:2])}"
-            )
-        if not queries.any():
-            raise ValueError("no query is marked: there is nothing to compare")
-        read = queries.cpu()
-        logits = logits.detach().cpu()[read].double()
-        return cls(
-            model=model,
-            residual=held[first].cpu().double(),
-            patterns=tuple(held[name].cpu().double() for name in patterns),
-            visible=visible_keys(held[scores]).any(1).expand(len(inputs), -1, -1).cpu(),
-            logits=logits,
-            linear=_is_linear(model, held[last].cpu()[read].double(), logits),
+            for part in batches(model, len(inputs), queries.shape[1]):
+                logits, held = activations(model, inputs[part].to(device), [first, last, scores, *patterns])
+                asked = queries[part].to(device)
+                _require_positions(asked, held[first])
+                heads = tuple((layer, head) for layer in layers for head in range(held[patterns[layer]].shape[1]))
+                weights = torch.cat([held[name] for name in patterns], dim=1).double() * asked[:, None, :, None]
+                visible = visible_keys(held[scores]).any(1) & asked.unsqueeze(-1)
+                kept = (held[first], visible.sum(1), weights.sum(2), held[last][asked].double(), logits[asked].double())
+                parts.append(tuple(each.detach().cpu() for each in kept))
+        residual, seen, paid, read, logits = (torch.cat(column) for column in zip(*parts, strict=True))
+        return cls(model, heads, residual, seen, paid, logits, _is_linear(model, read, logits))
+
+
+def _require_positions(asked: Tensor, residual: Tensor) -> None:
+    if asked.shape != residual.shape[:2]:
+        raise ValueError(
+            f"queries of shape {tuple(asked.shape)} do not count the model's (example, position) "
+            f"{tuple(residual.shape[:2])}"
         )
 
 
@@ -227,65 +228,60 @@ def _is_linear(model: HookedModel, residual: Float[Tensor, "read model"], logits
 class _Rows:
     """The distinct rows. `identity`: which row stands at an example's position; `first`: where each row first occurs.
 
-    queries, keys: the rows that ask and those that are seen. counted: how often an (example, query) sees the key.
+    queries, keys: the rows that ask, and those that some query sees in both models.
     """
 
     identity: Int[Tensor, "example position"]
     first: Int[Tensor, " row"]
     queries: Int[Tensor, " query"]
     keys: Int[Tensor, " key"]
-    asked: Bool[Tensor, "example position"]
-    counted: Float[Tensor, " row"]
 
     @classmethod
     def of(cls, runs: Sequence[_Run], queries: Tensor, most: int, seed: int) -> _Rows:
-        asked = queries.cpu()
-        both = torch.cat([run.residual for run in runs], dim=-1) + 0.0  # which turns -0 into 0: equal bytes below
+        both = torch.cat([run.residual for run in runs], dim=-1).float() + 0.0  # turns -0 into 0: equal bytes below
         flat = np.ascontiguousarray(both.flatten(0, 1).numpy())
         as_bytes = flat.view(np.dtype((np.void, flat.dtype.itemsize * flat.shape[1])))[:, 0]
         _, first, identity = np.unique(as_bytes, return_index=True, return_inverse=True)
         identity = torch.from_numpy(identity.reshape(both.shape[:2]))
-        visible = runs[0].visible & runs[1].visible & asked.unsqueeze(-1)
-        counted = torch.zeros(len(first), dtype=torch.float64)
-        counted.index_add_(0, identity.flatten(), visible.sum(1).flatten().double())
         rng = np.random.default_rng(seed)
 
         def some(rows: Tensor) -> Tensor:
             rows = rows.unique()
             return rows if len(rows) <= most else rows[np.sort(rng.choice(len(rows), most, replace=False))]
 
-        seen = counted.nonzero()[:, 0]
+        seen = identity[(runs[0].seen > 0) & (runs[1].seen > 0)]
         if not len(seen):
             raise ValueError("no query sees any key in both models: there is nothing to compare")
-        return cls(identity, torch.from_numpy(first), some(identity[asked]), some(seen), asked, counted)
+        return cls(identity, torch.from_numpy(first), some(identity[queries.cpu()]), some(seen))
 
     def residual(self, run: _Run, rows: Int[Tensor, " chosen"]) -> Float[Tensor, "chosen model"]:
-        return run.residual.flatten(0, 1)[self.first[rows]]
+        return run.residual.flatten(0, 1)[self.first[rows]].double()
 
-    def attention(self, run: _Run, layer: int) -> Float[Tensor, "head key"]:
+    def attention(self, run: _Run) -> Float[Tensor, "head key"]:
         """Mean attention to each key row over the times that a query sees it."""
-        asked = self.asked[:, None, :, None].double()
-        paid = rearrange((run.patterns[layer] * asked).sum(2), "example head key -> (example key) head")
-        total = torch.zeros(len(self.first), paid.shape[1], dtype=torch.float64)
-        total.index_add_(0, self.identity.flatten(), paid)
-        return (total[self.keys] / self.counted[self.keys, None]).T
+        where = self.identity.flatten()
+        count = torch.zeros(len(self.first), dtype=torch.float64).index_add_(0, where, run.seen.flatten().double())
+        paid = rearrange(run.paid, "example head key -> (example key) head")
+        total = torch.zeros(len(count), paid.shape[1], dtype=torch.float64).index_add_(0, where, paid)
+        return (total[self.keys] / count[self.keys, None]).T
 
 
 def _circuits(run: _Run, rows: _Rows, linear: bool) -> _Circuits:
     keys, queries = rows.residual(run, rows.keys), rows.residual(run, rows.queries)
     made = _Circuits([], [], [])
-    for layer in range(len(run.patterns)):
+    attention = iter(rows.attention(run))
+    for layer in range(run.model.cfg.n_layers):
         for scores in qk_circuit(run.model, layer, queries, keys):
             made.qk.append(_unless_rounding(scores - scores.mean(1, keepdim=True), scores))
         written = written_rows(run.model, layer, keys)
         if linear:
             written = written @ unembedding(run.model).to(written)
-        for attention, output in zip(rows.attention(run, layer), written, strict=True):
+        for output in written:
             centred = output - output.mean(0)
             centred = centred - centred.mean(1, keepdim=True) if linear else centred
             centred = _unless_rounding(centred, output)
             made.ov.append(centred)
-            made.in_use.append(attention.unsqueeze(1) * centred)
+            made.in_use.append(next(attention).unsqueeze(1) * centred)
     return made
 
 

@@ -40,18 +40,27 @@ def visible_keys(scores: Float[Tensor, "*any key"]) -> Bool[Tensor, "*any key"]:
     return scores > torch.finfo(scores.dtype).min / 2
 
 
+MOST_WEIGHTS = 2**24  # attention weights of one layer held at once: 64 MiB in float32
+
+
+def batches(model: HookedModel, examples: int, positions: int, batch: int | None = None) -> list[slice]:
+    """Slices of the examples, `batch` each, by default so few that a layer's attention stays within 64 MiB."""
+    batch = batch or max(1, MOST_WEIGHTS // (int(model.cfg.n_heads) * positions**2))
+    return [slice(start, start + batch) for start in range(0, examples, batch)]
+
+
 def movement(
     model: HookedModel,
     inputs: Shaped[Tensor, "example ..."],
     readings: Sequence[tuple[Bool[Tensor, "example query"], Bool[Tensor, "example query key"]]],
     *,
-    batch: int = 64,
+    batch: int | None = None,
 ) -> tuple[Movement, ...]:
     """For each (queries, targets) of `readings`, what every head moves to those queries from those targets.
 
     Head h moves w_h(q <- t) = |A_h[q, t]| * ||v_h,t W_O^h||_2 (Kobayashi et al. 2020, norm-weighted attention); the
-    absolute value lets in attention whose weights can be negative. One forward pass per `batch` examples for all
-    readings together; one layer's activations are held at a time. Computed in float32 or better.
+    absolute value lets in attention whose weights can be negative. One forward pass per `batch` examples (see
+    `batches`) for all readings together; one layer's activations are held at a time. In float32 or better.
     Raises ValueError where the masks do not count the model's own positions.
     """
     device = next(model.parameters()).device  # type: ignore[attr-defined]
@@ -60,8 +69,7 @@ def movement(
     heads = tuple((layer, head) for layer in layers for head in range(writers[layer].shape[0]))
     rows: list[list[list[Tensor]]] = [[[] for _ in layers] for _ in readings]
     with untouched(model):
-        for start in range(0, inputs.shape[0], batch):
-            part = slice(start, start + batch)
+        for part in batches(model, len(inputs), max((t.shape[-1] for _, t in readings), default=1), batch):
             if not any(bool(queries[part].any()) for queries, _ in readings):
                 continue
             masks = [(queries[part].to(device), targets[part].to(device)) for queries, targets in readings]

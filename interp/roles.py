@@ -122,7 +122,7 @@ SILENT = 0.01  # of what the strongest head moves to a query: a head below it do
 ROUNDING = 1e-6  # separation below this is rounding of float32 activations
 
 
-def score(model: HookedModel, roles: Sequence[Role], *, batch: int = 64) -> Specialisation:
+def score(model: HookedModel, roles: Sequence[Role], *, batch: int | None = None) -> Specialisation:
     """The specialisation of a model's heads in `roles`: blind to the order of heads and to each head's own basis.
 
     Head h moves w_h(q <- t) = |A_h[q, t]| * ||v_h,t W_O^h||. Per role r: `amount` is the mean of what h moves from the
@@ -277,9 +277,10 @@ def _check(roles: tuple[Role, ...]) -> None:
     if len(set(names)) < len(names):
         raise ValueError(f"two roles have one name: {', '.join(names)}")
     for role in roles:
-        lost = (role.queries & ~role.targets.any(-1)).nonzero()
-        if lost.numel():
-            example, query = lost[0].tolist()
+        played = role.queries.nonzero()
+        lost = ~role.targets[role.queries].any(-1)
+        if lost.any():
+            example, query = played[int(lost.int().argmax())].tolist()
             raise ValueError(f"role '{role.name}' has no target at query {query} of example {example}")
 
 
@@ -301,11 +302,14 @@ def by_inputs(roles: tuple[Role, ...]) -> Iterator[tuple[list[Role], list[Bool[T
         else:
             groups.append([role])
     for group in groups:
-        wanted = torch.stack([role.targets & role.queries.unsqueeze(-1) for role in group])
-        shared = (wanted.sum(0) > 1).any(-1).any(-1)
+        acting = torch.stack([role.queries for role in group])
+        example, query = (acting.sum(0) > 1).nonzero(as_tuple=True)
+        wanted = torch.stack([role.targets[example, query] for role in group]) & acting[:, example, query, None]
+        shared = torch.zeros(len(acting[0]), dtype=torch.bool, device=acting.device)
+        shared[example[(wanted.sum(0) > 1).any(-1)]] = True
         queries = [role.queries & ~shared.unsqueeze(-1) for role in group]
         for role, kept in zip(group, queries, strict=True):
             if not kept.any():
-                acting = "is played nowhere" if not role.queries.any() else "shares its targets in every example"
-                raise ValueError(f"role '{role.name}' {acting}: there is nothing to score")
+                why = "shares its targets in every example" if role.queries.any() else "is played nowhere"
+                raise ValueError(f"role '{role.name}' {why}: there is nothing to score")
         yield group, queries
