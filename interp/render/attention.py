@@ -11,7 +11,7 @@ import numpy as np
 
 from interp.render.diverging import array
 from interp.render.figure import NARROW, WIDE, Drawing, Figure, drawing
-from interp.render.marks import TICK, badge, badge_width
+from interp.render.marks import TICK, badge, badge_width, lines_of
 from interp.render.svg import Element, group, label, measure, n, path, rect
 from interp.render.text import Real, Rich, mono, number, token
 from interp.render.theme import Head, head
@@ -186,9 +186,10 @@ def _pattern_sheet(
     foot = min(max(measure(name, size) for name in columns) + 8, 80.0)
     side = min(each - margin, 300.0)
     cell = side / max(len(rows), len(columns))
-    top = 28.0 if said else 4.0
+    sentence = lines_of(said, width, 14, bold=True)
+    top = 16.0 + 20 * len(sentence) if said else 4.0
     deep = 34 + cell * len(rows) + foot + 44
-    parts: list[Element | None] = [label(0, 16, said, bold=True, width=width)]
+    parts: list[Element | None] = [label(0, 16 + 20 * index, one, bold=True) for index, one in enumerate(sentence)]
     stride = math.ceil(12.5 / cell)
     for index, (pattern, owner) in enumerate(zip(weights, owners)):
         left, y = (each + 24) * (index % across), top + deep * (index // across)

@@ -17,6 +17,7 @@ from interp.render.text import Real, Rich, plain
 
 WIDE = 1080
 NARROW = 372
+MARGIN = 16
 
 
 @dataclass(frozen=True)
@@ -27,25 +28,31 @@ class Drawing:
     height: Real
     content: str
 
-    def svg(self, title: str, description: str, attributes: str = "") -> str:
-        """The drawing as an `<svg>` with its alternative text and fresh ids."""
+    def svg(self, title: str, description: str, *, kind: str = "", margin: int = 0) -> str:
+        """The drawing as an `<svg>` with its alternative text and fresh ids, and `margin` px of background around it.
+
+        kind: its class; `hl-narrow` is hidden where no style sheet shows it.
+        """
         name, told = local("title"), local("description")
+        width, height = round(self.width) + 2 * margin, round(self.height) + 2 * margin
         whole = el(
             "svg",
             el("title", title or "figure", id=name),
             el("desc", description, id=told) if description else None,
-            rect(0, 0, self.width, self.height, fill="bg"),
+            rect(-margin, -margin, width, height, fill="bg"),
             xmlns="http://www.w3.org/2000/svg",
-            viewBox=f"0 0 {round(self.width)} {round(self.height)}",
-            width=round(self.width),
-            height=round(self.height),
+            class_=kind or None,
+            display="none" if kind == "hl-narrow" else None,
+            viewBox=f"{-margin} {-margin} {width} {height}",
+            width=width,
+            height=height,
             role="img",
             font_family=theme.FONT,
             font_size=14,
         )
         whole.attributes["aria-labelledby"] = f"{name} {told}" if description else str(name)
         text = str(whole)
-        return numbered(f"<svg{attributes}{text[4:-6]}{self.content}</svg>")
+        return numbered(f"{text[:-6]}{self.content}</svg>")
 
 
 def drawing(width: Real, height: Real, content: Iterable[Element | str | None]) -> Drawing:
@@ -88,9 +95,9 @@ class Figure:
         parts = [self.before]
         if self.wide is not None:
             room = round(self.wide.width)
-            parts.append(self.wide.svg(self.title, self.description, ' class="hl-wide"'))
+            parts.append(self.wide.svg(self.title, self.description, kind="hl-wide"))
             if self.narrow is not None:
-                parts.append(self.narrow.svg(self.title, self.description, ' class="hl-narrow"'))
+                parts.append(self.narrow.svg(self.title, self.description, kind="hl-narrow"))
         else:
             room = WIDE
         parts.append(self.body)
@@ -110,12 +117,12 @@ class Figure:
         own = template("figure.css")
         width = [self.wide.width] if self.wide is not None else []
         rules = f"{own}{switch_css(width)}{theme.figure_css(theme.used(fragment + own))}"
-        return f"<style>{rules}</style>{fragment}{scripts(self.assets)}"
+        return f'<style>{rules}</style><div class="hl-embedded">{fragment}</div>{scripts(self.assets)}'
 
     def standalone_svg(self, appearance: str = "auto") -> str:
         """The wide drawing as an SVG file: `auto` follows the reader's system through variables; `light` and `dark`
         hold plain colours, for programs that know no variables (Inkscape, LaTeX)."""
-        whole = self._drawn(self.wide).svg(self.title, self.description)
+        whole = self._drawn(self.wide).svg(self.title, self.description, margin=MARGIN)
         if appearance == "auto":
             rules = f"<style>{theme.svg_css(theme.used(whole), appearance)}</style>"
             start = whole.index(">") + 1
@@ -146,7 +153,9 @@ class Figure:
         elif ending == ".png":
             drawn = self._drawn(self.wide)
             appearance = "light" if appearance == "auto" else appearance
-            data = browser.png(self.standalone_svg(appearance), round(drawn.width), round(drawn.height))
+            data = browser.png(
+                self.standalone_svg(appearance), *(round(side) + 2 * MARGIN for side in (drawn.width, drawn.height))
+            )
         else:
             raise ValueError(f"a figure can be saved as .svg, .html or .png, not as {target.name!r}")
         write(target, data)

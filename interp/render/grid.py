@@ -11,7 +11,7 @@ import numpy as np
 
 from interp.render.diverging import array, dashes, diverging_step, heat, step_colour, symmetric_limit
 from interp.render.figure import NARROW, WIDE, Drawing, Figure, drawing
-from interp.render.marks import TICK, diverging_key
+from interp.render.marks import TICK, diverging_key, lines_of
 from interp.render.svg import Element, el, group, hatch, label, measure, path, rect, squares, url
 from interp.render.text import Real, Rich, number, plain, signed
 
@@ -119,9 +119,10 @@ def _sheet(table: np.ndarray, words: _Words, limit: Real, width: Real) -> Drawin
     foot = (min(named, 100.0) + 14 if turned else 22) + (20 if words.column_axis else 0)
     parts: list[Element | None] = [*_key(table, words, limit, width)]
     top = 58.0 if width == WIDE else 76.0
-    if words.said:
-        parts.append(label(0, top - 16, words.said, bold=True, width=width))
-        top += 10
+    sentence = lines_of(words.said, width, 14, bold=True)
+    for one in sentence:
+        parts.append(label(0, top - 16, one, bold=True))
+        top += 20
     titled = any(plain(name) for name in words.panels)
     deep = (28 if titled else 0) + tall * height + foot + 26
     for index, (name, values) in enumerate(zip(words.panels, table)):
@@ -169,8 +170,7 @@ def _key(table: np.ndarray, words: _Words, limit: Real, width: Real) -> list[Ele
     parts: list[Element | None] = [diverging_key(0, 4, *ends, cell=16 if width == WIDE else 14, width=width)]
     if np.isnan(table).any():
         x, y = (0.0, 28.0) if width == NARROW else (measure(ends[0]) + measure(ends[1]) + 13 * 16 + 60, 4.0)
-        box = rect(x, y, 15, 11)
-        box.attributes["fill"] = str(url("hatch"))
+        box = rect(x, y, 15, 11, fill=url("hatch"))
         parts += [el("defs", hatch()), box, label(x + 24, y + 11, words.missing, fill="muted", width=width - x - 24)]
     return parts
 
@@ -179,9 +179,8 @@ def _holes(values: np.ndarray, x: Real, y: Real, cell: Real, tall: Real) -> list
     places = [(x + cell * column, y + tall * row) for row, column in zip(*np.nonzero(np.isnan(values)))]
     if not places:
         return []
-    whole = path(squares(places, cell - 1, tall - 1))
-    whole.attributes["fill"] = str(url("hatch"))
-    return [path(squares(places, cell - 1, tall - 1), fill="bg"), whole]
+    shape = squares(places, cell - 1, tall - 1)
+    return [path(shape, fill="bg"), path(shape, fill=url("hatch"))]
 
 
 def _numbers(values: np.ndarray, digits: int, limit: Real, x: Real, y: Real, cell: Real, tall: Real) -> Element:

@@ -126,19 +126,19 @@ def diverging_key(x: Real, y: Real, before: Rich, after: Rich, *, cell: Real = 1
     return whole.add(label(at + 8, y + cell * 0.72, after, fill="muted", width=max(width - at - 8 + x, 40)))
 
 
-def lines_of(text: Rich, width: Real, size: Real, most: int = 3) -> list[str]:
+def lines_of(text: Rich, width: Real, size: Real, most: int = 3, *, bold: bool = False) -> list[str]:
     """Plain text broken into at most `most` lines of `width` px; an ellipsis where more follows."""
     words, lines = plain(text).split(), [""]
     for index, word in enumerate(words):
         longer = f"{lines[-1]} {word}".strip()
-        if measure(longer, size) <= width or not lines[-1]:
+        if measure(longer, size, bold=bold) <= width or not lines[-1]:
             lines[-1] = longer
         elif len(lines) == most:
-            lines[-1] = plain(fit(f"{lines[-1]} {' '.join(words[index:])}", width, size))
+            lines[-1] = plain(fit(f"{lines[-1]} {' '.join(words[index:])}", width, size, bold=bold))
             return lines
         else:
             lines.append(word)
-    return [plain(fit(one, width, size)) for one in lines if one]
+    return [plain(fit(one, width, size, bold=bold)) for one in lines if one]
 
 
 def apart(wanted: Iterable[tuple[Real, Real]], low: Real, high: Real) -> list[Real]:

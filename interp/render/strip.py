@@ -121,9 +121,7 @@ def _drawn(row: StripRow, dots: _Dots, middle: Real) -> Element:
 def _hatched(x: Ruler, limit: Limit, top: Real, bottom: Real) -> Element:
     at = x(limit.value)
     left, right = (at, x.end) if limit.side == "above" else (x.start, at)
-    whole = rect(left, top, max(right - left, 0), bottom - top)
-    whole.attributes["fill"] = str(url("hatch"))
-    return whole
+    return rect(left, top, max(right - left, 0), bottom - top, fill=url("hatch"))
 
 
 def _wide(

@@ -93,7 +93,8 @@ def el(tag: str, *children: Element | str | None, **attributes: str | SupportsFl
         if isinstance(value, Local):
             written[name] = str(value)
         elif isinstance(value, str):
-            written[name] = var(value) if name in ("fill", "stroke") and value != "none" else escape(value)
+            painted = name in ("fill", "stroke") and value != "none"
+            written[name] = var(value) if painted else escape(value)
         else:
             written[name] = n(value)
     whole = [escape(child) if isinstance(child, str) else child for child in children if child is not None]
