@@ -9,10 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 from transformer_lens.components import Attention
 from transformer_lens.hook_points import HookPoint
+
+from models.attention_maps import attention_map, require_attention_map
 
 
 class TiedUnembed(nn.Module):
@@ -94,10 +97,118 @@ class NoPosition(nn.Module):
         return torch.zeros(size, dtype=self.cfg.dtype, device=tokens.device)
 
 
+class MappedClsAttention(BlindClsAttention):
+    """`BlindClsAttention` whose weights come from its scores by another map than softmax (models.attention_maps).
+
+    Hooks fire as ever; `hook_pattern` then holds weights that may be negative and need not sum to 1.
+    """
+
+    def __init__(self, cfg: Any, kind: str = "global", layer: int | None = None, *, map: str = "linear") -> None:
+        super().__init__(cfg, kind, layer)
+        require_attention_map(map)
+        self.map = map
+
+    def forward(
+        self,
+        query_input: Tensor,
+        key_input: Tensor,
+        value_input: Tensor,
+        past_kv_cache_entry: Any = None,
+        additive_attention_mask: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_bias: Tensor | None = None,
+    ) -> Float[Tensor, "batch position model"]:
+        if past_kv_cache_entry is not None or position_bias is not None:
+            raise ValueError("attention with a map of its own takes neither a key-value cache nor a position bias")
+        q, k, v = self.calculate_qkv_matrices(query_input, key_input, value_input)
+        scores = self.apply_causal_mask(self.calculate_attention_scores(q, k), 0, attention_mask)
+        if additive_attention_mask is not None:
+            scores = scores + additive_attention_mask
+        scores = self.hook_attn_scores(scores)
+        pattern = self.hook_pattern(attention_map(scores, self.map))
+        z = self.calculate_z_scores(v, pattern)
+        result = torch.einsum("bqhr,hrm->bqhm", z, self.W_O)
+        if self.cfg.use_attn_result:
+            result = self.hook_result(result)
+        return result.sum(dim=2) + self.b_O
+
+
+class BitEmbed(nn.Module):
+    """Numbers along one direction, and a CLS of zero at the end: position i holds x_i * W_E[0].
+
+    Takes floats [batch, position] and gives one position more.
+    """
+
+    def __init__(self, cfg: Any, model: Any) -> None:
+        super().__init__()
+        self.cfg = cfg
+        self.W_E = nn.Parameter(torch.zeros(1, cfg.d_model, dtype=cfg.dtype))
+
+    def forward(self, bits: Float[Tensor, "batch position"]) -> Float[Tensor, "batch position+1 model"]:
+        return F.pad(bits.to(self.W_E)[..., None] * self.W_E[0], (0, 0, 0, 1))
+
+
+class VectorEmbed(nn.Module):
+    """The whole input as ONE token whose vector it is, padded with zeros to d_model."""
+
+    def __init__(self, cfg: Any, model: Any, *, size: int) -> None:
+        super().__init__()
+        self.cfg = cfg
+        self.size = size
+
+    @property
+    def W_E(self) -> Float[Tensor, "feature model"]:
+        """Feature f is axis f of the residual stream."""
+        return torch.eye(self.size, self.cfg.d_model, dtype=self.cfg.dtype, device=self.cfg.device)
+
+    def forward(self, vectors: Float[Tensor, "batch feature"]) -> Float[Tensor, "batch 1 model"]:
+        return (vectors.to(self.cfg.dtype) @ self.W_E)[:, None]
+
+
+class FixedPositions(nn.Module):
+    """Position vectors for a sequence of fixed length: all n_ctx rows of `W_pos`, whatever shape the input has."""
+
+    def __init__(self, cfg: Any, model: Any) -> None:
+        super().__init__()
+        self.cfg = cfg
+        self.W_pos = nn.Parameter(torch.zeros(cfg.n_ctx, cfg.d_model, dtype=cfg.dtype))
+
+    def forward(
+        self, tokens: Shaped[Tensor, "batch ..."], past_kv_pos_offset: int = 0, attention_mask: Any = None
+    ) -> Float[Tensor, "batch position model"]:
+        return self.W_pos.expand(tokens.shape[0], -1, -1)
+
+
+class ProductUnembed(nn.Module):
+    """One output: `sign` times the product of `count` residual coordinates, the first of which is `first`."""
+
+    def __init__(self, cfg: Any, model: Any, *, first: int, count: int, sign: float = -1.0) -> None:
+        super().__init__()
+        self.cfg = cfg
+        self.first, self.count, self.sign = first, count, sign
+        self.hook_in = HookPoint()
+        self.hook_out = HookPoint()
+
+    @property
+    def W_U(self) -> Float[Tensor, "model factor"]:
+        """The directions whose product is the output; no sum of what is read along them is."""
+        axes = torch.eye(self.cfg.d_model, dtype=self.cfg.dtype, device=self.cfg.device)
+        return axes[:, self.first : self.first + self.count]
+
+    def forward(self, residual: Float[Tensor, "batch position model"]) -> Float[Tensor, "batch position 1"]:
+        factors = self.hook_in(residual)[..., self.first : self.first + self.count]
+        return self.hook_out(self.sign * factors.prod(dim=-1, keepdim=True))
+
+
 # What a checkpoint may name as a part: slot names are those of HookedTransformer's own attributes.
 PARTS: dict[str, type[nn.Module]] = {
     "TiedUnembed": TiedUnembed,
     "BlindClsAttention": BlindClsAttention,
     "PairEmbed": PairEmbed,
     "NoPosition": NoPosition,
+    "MappedClsAttention": MappedClsAttention,
+    "BitEmbed": BitEmbed,
+    "VectorEmbed": VectorEmbed,
+    "FixedPositions": FixedPositions,
+    "ProductUnembed": ProductUnembed,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from typing import Literal
 
 import torch
@@ -88,13 +89,13 @@ def descend(
 ) -> Descent:
     """`steps` steps of `rule` down `objective`, recorded where `record(step)`, and always at the start and the end.
 
-    Raises ValueError for a negative number of steps, a step size that is not positive, or where a step or a loss
-    overflows: the step is named, and no nan is handed on.
+    Raises ValueError for a negative number of steps, a step size that is not positive and finite, or where a step or a
+    loss overflows: the step is named, and no nan is handed on.
     """
     if steps < 0:
         raise ValueError(f"{steps} steps: the number of steps cannot be negative")
-    if not rule.size > 0:
-        raise ValueError(f"step size {rule.size}: it must be positive")
+    if not 0 < rule.size < inf:
+        raise ValueError(f"step size {rule.size}: it must be positive and finite")
     kept_steps, losses, queries = [], [], []
     for number in range(steps + 1):
         last = number == steps

@@ -14,7 +14,7 @@ from models.attention_maps import require_attention_map
 from models.xor import population
 from models.xor.task import XorTask
 
-STARTS = ("antisymmetric", "independent", "orthogonal")
+STARTS = ("antisymmetric", "independent", "orthogonal", "equal")
 
 
 @dataclass(frozen=True)
@@ -120,9 +120,10 @@ def draw(
     """One untrained model per seed: positions uniform on the unit sphere, queries by `start`.
 
     antisymmetric: theta uniform on the sphere and its opposite, in pairs (an even number of heads). independent: each
-    query uniform on the sphere. orthogonal: a random orthonormal frame (width >= heads). A seed's draw does not depend
-    on the seeds beside it. Raises ValueError for a width below 1, no seeds, or a start that the heads do not allow;
-    KeyError for an unknown start or attention map.
+    query uniform on the sphere. orthogonal: a random orthonormal frame (width >= heads). equal: one query for all
+    heads, the control in which nothing tells them apart. A seed's draw does not depend on the seeds beside it.
+    Raises ValueError for a width below 1, no seeds, or a start that the heads do not allow; KeyError for an unknown
+    start or attention map.
     """
     heads = len(task.targets)
     require_attention_map(kind)
@@ -156,4 +157,6 @@ def _start(
     drawn = drawn / drawn.norm(dim=-1, keepdim=True)
     if start == "antisymmetric":
         drawn[1::2] = -drawn[0::2]
+    if start == "equal":
+        drawn[:] = drawn[0].clone()
     return drawn

@@ -5,7 +5,7 @@ The sequence is x_0 ... x_{d-1} followed by a CLS token, at which the answer is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -73,6 +73,10 @@ class XorTask:
     def vocabulary(self) -> tuple[str, ...]:
         """Empty: bits enter as numbers."""
         return ()
+
+    def token_labels(self, row: Float[Tensor, " bit"]) -> tuple[str, ...]:
+        """'x0 +1', 'x1 −1', ..., 'CLS': the bit at each position of one input."""
+        return (*(f"x{position} {'+1' if bit > 0 else '−1'}" for position, bit in enumerate(row.tolist())), "CLS")
 
     @property
     def role_names(self) -> tuple[str, ...]:
@@ -165,6 +169,15 @@ class XorTask:
             targets[0, self.cls, target] = True
             roles.append(Role(name, inputs, queries.expand(count, -1), targets.expand(count, -1, -1)))
         return tuple(roles)
+
+    def role_metrics(self, roles: Sequence[Role]) -> Mapping[str, LogitMetric]:
+        """role -> f * y per example of that role's inputs: the answer needs every role, so all are judged by it."""
+
+        def agreement(role: Role) -> LogitMetric:
+            labels = self.labels(role.inputs)
+            return lambda logits: logits[:, self.cls, 0] * labels.to(logits)
+
+        return {role.name: agreement(role) for role in roles}
 
     def circuit(self, variant: str, ablation: str) -> Circuit:
         """The circuit of the constructed model `limit`, in which head h reads target h, under `ablation`.
