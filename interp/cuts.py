@@ -40,7 +40,8 @@ class _Cut:
             first, second, third = torch.tensor(rows, device=device).unbind(1)
             return first, second, third
 
-        return cls(*columns(targets), {source: columns(rows) for source, rows in places.items()})
+        # Sorted, so that sums round the same whatever the order of a set.
+        return cls(*columns(targets), {source: columns(places[source]) for source in sorted(places)})
 
     def correction(self, reference: Outputs, live: Mapping[Node, Tensor]) -> Float[Tensor, "target example model"]:
         """What the readers' residual stream changes by: the sum over cut edges of reference minus live output."""
