@@ -40,11 +40,11 @@ def visible_keys(scores: Float[Tensor, "*any key"]) -> Bool[Tensor, "*any key"]:
     return scores > torch.finfo(scores.dtype).min / 2
 
 
-MOST_WEIGHTS = 2**24  # attention weights of one layer held at once: 64 MiB in float32
+MOST_WEIGHTS = 2**20  # attention weights of one layer at once: 4 MiB in float32, which caches hold
 
 
 def batches(model: HookedModel, examples: int, positions: int, batch: int | None = None) -> list[slice]:
-    """Slices of the examples, `batch` each, by default so few that a layer's attention stays within 64 MiB."""
+    """Slices of the examples, `batch` each, by default so few that a layer's attention stays within 4 MiB."""
     batch = batch or max(1, MOST_WEIGHTS // (int(model.cfg.n_heads) * positions**2))
     return [slice(start, start + batch) for start in range(0, examples, batch)]
 

@@ -7,7 +7,7 @@ from typing import Any
 from analyses.commands.tables import print_table
 from analyses.options.instruments import Roles
 from analyses.systems import system
-from interp.roles import assign
+from interp.assignment import assign
 from models.checkpoints import load
 
 

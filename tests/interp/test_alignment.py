@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interp.alignment import align, align_roles
-from interp.roles import Role
-from tests.interp.hand_built import arcs, random_model, tokens, two_heads
+from tests.interp.hand_built import random_model, tokens, two_heads
+from tests.interp.played import endpoint_roles, role_at
 
 
 def at(keys: int, *targets: int, examples: int = 1) -> torch.Tensor:
@@ -118,19 +118,6 @@ def test_any_attention_scores_between_zero_and_one(seed):
     assert align(rows[..., order], targets[..., order], shuffles=0).alignment == pytest.approx(found.alignment)
 
 
-def endpoint_roles() -> list[Role]:
-    inputs, _, _, selector = arcs()
-    roles = []
-    for side in range(2):
-        rows = inputs[selector == side]
-        queries = torch.zeros(len(rows), 4, dtype=torch.bool)
-        queries[:, 3] = True
-        targets = torch.zeros(len(rows), 4, 4, dtype=torch.bool)
-        targets[:, 3, side] = True
-        roles.append(Role(f"endpoint {side + 1}", rows, queries, targets))
-    return roles
-
-
 def test_a_model_is_read_at_each_role_s_own_queries():
     found = align_roles(two_heads(), endpoint_roles(), batch=7)
     # each head rests half on its endpoint and half on '#', whose score ties with it
@@ -141,16 +128,12 @@ def test_a_model_is_read_at_each_role_s_own_queries():
 
 
 def test_keys_that_a_query_cannot_see_are_no_chance():
-    inputs = tokens(8)
-    queries, targets = torch.zeros(8, 5, dtype=torch.bool), torch.zeros(8, 5, 5, dtype=torch.bool)
-    queries[:, 1] = True
-    targets[:, 1, 0] = True
     model = random_model(scale=0.0)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.zero_()
     # position 1 sees two keys, evenly: exactly chance
-    found = align_roles(model, [Role("first", inputs, queries, targets)])
+    found = align_roles(model, [role_at("first", tokens(8), 1, 0, positions=5)])
     np.testing.assert_allclose(found.matrix, 0.0, atol=1e-12)
     np.testing.assert_allclose(found.ranks, 0.5)
     assert len(found.heads) == 4

@@ -11,27 +11,14 @@ from torch import nn
 from transformer_lens.hook_points import HookPoint
 
 from interp.movement import movement
-from interp.roles import Role, assign, chance, score
+from interp.roles import chance, score
 from models.hooked import Architecture, build, initialise
 from models.parts import PARTS
 from tests.interp.gauge import change_gauge, duplicate_heads
-from tests.interp.hand_built import arcs, random_model, tokens, two_heads
+from tests.interp.hand_built import random_model, tokens, two_heads
+from tests.interp.played import endpoint_roles, role_at
 
 seeds = st.integers(0, 10_000)
-
-
-def endpoint_roles(n: int = 5) -> tuple[Role, Role]:
-    """Under selector s the last position reads endpoint s."""
-    inputs, _, _, selector = arcs(n)
-    return tuple(_role(f"endpoint {side + 1}", inputs[selector == side], 3, side) for side in range(2))  # type: ignore[return-value]
-
-
-def _role(name: str, inputs: torch.Tensor, query: int, target: int | torch.Tensor, positions: int = 4) -> Role:
-    queries = torch.zeros(len(inputs), positions, dtype=torch.bool)
-    queries[:, query] = True
-    targets = torch.zeros(len(inputs), positions, positions, dtype=torch.bool)
-    targets[torch.arange(len(inputs)), query, target] = True
-    return Role(name, inputs, queries, targets)
 
 
 def even_model(values: torch.Tensor, **config) -> torch.nn.Module:
@@ -51,7 +38,7 @@ def even_model(values: torch.Tensor, **config) -> torch.nn.Module:
 def test_movement_worked_by_hand():
     # even attention over 2 positions; head 0 writes 3 for token 0 and 1 for token 1, head 1 writes -4 and 0
     model = even_model(torch.tensor([[3.0, 1.0], [-4.0, 0.0]]), n_ctx=2)
-    role = _role("first", torch.tensor([[0, 1]]), 1, 0, positions=2)
+    role = role_at("first", torch.tensor([[0, 1]]), 1, 0, positions=2)
     (moved,) = movement(model, role.inputs, [(role.queries, role.targets)])
     assert moved.heads == ((0, 0), (0, 1))
     np.testing.assert_allclose(moved.from_targets, [[1.5, 2.0]])
@@ -61,7 +48,7 @@ def test_movement_worked_by_hand():
 
 def test_score_worked_by_hand():
     model = even_model(torch.tensor([[3.0, 1.0], [-4.0, 0.0]]), n_ctx=2)
-    roles = [_role(name, torch.tensor([[0, 1]]), 1, at, positions=2) for at, name in enumerate(["first", "second"])]
+    roles = [role_at(name, torch.tensor([[0, 1]]), 1, at, positions=2) for at, name in enumerate(["first", "second"])]
     result = score(model, roles)
     np.testing.assert_allclose(result.amount, [[1.5, 0.5], [2.0, 0.0]])
     np.testing.assert_allclose(result.p, [[3 / 14, 1 / 2], [4 / 14, 0]])
@@ -89,7 +76,7 @@ def test_duplicated_heads_do_not_specialise_at_all(dtype):
     result = score(duplicate_heads(two_heads(dtype=dtype)), endpoint_roles())
     assert (result.specialisation, result.separation, result.information) == (0.0, 0.0, 0.0)
     three = duplicate_heads(random_model(n_layers=1, n_heads=3, dtype=dtype))
-    roles = [_role(str(at), tokens(16), 4, at, positions=5) for at in range(4)]
+    roles = [role_at(str(at), tokens(16), 4, at, positions=5) for at in range(4)]
     assert score(three, roles).specialisation == 0.0
 
 
@@ -124,7 +111,7 @@ def test_untrained_models_set_the_chance_level():
 def test_order_and_basis_of_heads_do_not_matter(seed, order):
     config = {"n_heads": 3, "normalization_type": "LN", "dtype": torch.float64}
     inputs = tokens(12, seed=seed)
-    roles = [_role("near", inputs, 4, 3, positions=5), _role("far", inputs, 4, 0, positions=5)]
+    roles = [role_at("near", inputs, 4, 3, positions=5), role_at("far", inputs, 4, 0, positions=5)]
     before = score(random_model(seed=seed, **config), roles)
     after = score(change_gauge(random_model(seed=seed, **config), seed, list(order)), roles)
     moved = [3 * layer + head for layer in range(2) for head in order]
@@ -133,7 +120,7 @@ def test_order_and_basis_of_heads_do_not_matter(seed, order):
     assert after.specialisation == pytest.approx(before.specialisation, abs=1e-9)
 
 
-def test_two_heads_may_share_a_role():
+def test_two_heads_may_share_arole_at():
     shared = two_heads()
     config = {**{key: getattr(shared.cfg, key) for key in ("d_model", "d_head", "n_ctx", "d_vocab")}, "n_heads": 4}
     model = build(
@@ -160,7 +147,7 @@ def test_one_role_has_coverage_only():
 def test_a_role_that_nobody_plays_scores_nothing():
     # token 0 has no value, so nothing can be moved from the first position
     model = even_model(torch.tensor([[0.0, 1.0], [0.0, 2.0]]), n_ctx=2)
-    roles = [_role(name, torch.tensor([[0, 1]]), 1, at, positions=2) for at, name in enumerate(["first", "second"])]
+    roles = [role_at(name, torch.tensor([[0, 1]]), 1, at, positions=2) for at, name in enumerate(["first", "second"])]
     result = score(model, roles)
     assert result.coverage == result.specialisation == 0.0
     assert np.isfinite([result.separation, result.information]).all()
@@ -170,7 +157,7 @@ def test_a_role_that_nobody_plays_scores_nothing():
 
 def test_a_head_that_hardly_moves_anything_has_no_usage():
     values = torch.tensor([[1.0, 0.0], [0.009, 0.0]])
-    role = _role("first", torch.tensor([[0, 1]]), 1, 0, positions=2)
+    role = role_at("first", torch.tensor([[0, 1]]), 1, 0, positions=2)
     np.testing.assert_allclose(score(even_model(values, n_ctx=2), [role]).usage, [[1.0], [0.0]])
     np.testing.assert_allclose(score(even_model(values * torch.tensor([[1], [2]]), n_ctx=2), [role]).usage, 1.0)
 
@@ -180,7 +167,7 @@ def test_examples_whose_roles_share_a_target_do_not_count():
     model = even_model(torch.tensor([[1.0, 0.0, 1.0], [0.0, 1.0, 1.0]]), n_ctx=3)
     inputs = torch.tensor([[0, 1, 1], [1, 0, 0], [2, 2, 2]])
     first, second = torch.tensor([0, 1, 0]), torch.tensor([1, 0, 0])
-    roles = [_role("a", inputs, 2, first, positions=3), _role("b", inputs.clone(), 2, second, positions=3)]
+    roles = [role_at("a", inputs, 2, first, positions=3), role_at("b", inputs.clone(), 2, second, positions=3)]
     result = score(model, roles)
     assert result.counted == (2, 2)
     assert result.separation == 1.0
@@ -203,7 +190,7 @@ def test_grouped_key_value_heads_are_expanded():
                 getattr(other.attn, name).copy_(getattr(one.attn, name))
         for name in ("embed.W_E", "pos_embed.W_pos", "unembed.W_U"):
             dict(full.named_parameters())[name].copy_(dict(grouped.named_parameters())[name])
-    roles = [_role(str(at), tokens(16), 4, at, positions=5) for at in range(2)]
+    roles = [role_at(str(at), tokens(16), 4, at, positions=5) for at in range(2)]
     one, other = score(grouped, roles), score(full, roles)
     assert len(one.heads) == 8
     np.testing.assert_allclose(one.usage, other.usage, atol=1e-12)
@@ -214,7 +201,7 @@ def test_a_query_that_sees_nothing_moves_nothing():
     plan = {"n_layers": 1, "n_heads": 2, "d_model": 4, "d_head": 2, "n_ctx": 1, "d_vocab": 3, "attn_only": True}
     model = build(Architecture({**plan, "normalization_type": None}, {"blocks.0.attn": {"part": "BlindClsAttention"}}))
     initialise(model, scale=1.0, seed=0)
-    result = score(model, [_role("self", torch.tensor([[0], [1]]), 0, 0, positions=1)])
+    result = score(model, [role_at("self", torch.tensor([[0], [1]]), 0, 0, positions=1)])
     assert result.coverage == 0.0
     assert np.isfinite(result.usage).all()
 
@@ -246,10 +233,10 @@ def test_positions_that_the_model_appends_count(monkeypatch):
     with torch.no_grad():
         model.embed.W_E[0, 0] = 1.0
         model.blocks[0].attn.W_V[0] = model.blocks[0].attn.W_O[0] = torch.eye(2)
-    role = _role("token 0", torch.tensor([[0, 1], [1, 0]]), 2, torch.tensor([0, 1]), positions=3)
+    role = role_at("token 0", torch.tensor([[0, 1], [1, 0]]), 2, torch.tensor([0, 1]), positions=3)
     assert score(model, [role]).coverage == 1.0
     with pytest.raises(ValueError, match=r"count \(2, 2\) positions.*\(3, 3\)"):
-        score(model, [_role("short", role.inputs, 1, 0, positions=2)])
+        score(model, [role_at("short", role.inputs, 1, 0, positions=2)])
 
 
 def test_half_precision_scores_like_double():
@@ -272,44 +259,12 @@ def test_bad_roles_are_refused():
         score(model, [replace(role, queries=torch.zeros_like(role.queries))])
 
 
-def endpoint_metrics(n: int = 5):
-    _, target, _, selector = arcs(n)
-
-    def metric(side: int):
-        wanted = target[selector == side]
-
-        def accuracy(logits):
-            read = logits[:, -1]
-            best_other = read.scatter(1, wanted[:, None], -torch.inf).amax(1)
-            return (read.gather(1, wanted[:, None])[:, 0] > best_other).double()
-
-        return accuracy
-
-    return {f"endpoint {side + 1}": metric(side) for side in range(2)}
-
-
-def test_heads_are_named_and_the_names_are_causal():
-    found = assign(two_heads(), endpoint_roles(), endpoint_metrics())
-    assert found.role == ("endpoint 1", "endpoint 2")
-    assert found.baseline == {"endpoint 1": 1.0, "endpoint 2": 1.0}
-    assert found.loss["endpoint 1"]["endpoint 1"] >= 0.75
-    assert found.loss["endpoint 1"]["endpoint 2"] == 0.0
-    frame = found.to_frame()
-    assert list(frame.columns) == ["layer", "head", "role", "usage", "causal"]
-    assert (frame.causal >= 0.75).all()
-    assert found.kind == "mean"
-    assert assign(two_heads(), endpoint_roles()).to_frame().causal.isna().all()
-
-
-def test_heads_without_a_role_stay_unnamed_and_are_ablated_together():
-    found = assign(duplicate_heads(two_heads()), endpoint_roles(), endpoint_metrics(), kind="zero")
-    assert found.role == (None, None)
-    assert set(found.loss) == {None}
-    assert found.group(None) == ((0, 0), (0, 1))
-    assert found.loss[None]["endpoint 1"] == found.baseline["endpoint 1"] > 0
-    assert found.to_frame().causal.isna().all()
-
-
-def test_a_role_without_a_metric_is_named():
-    with pytest.raises(KeyError, match="endpoint 2"):
-        assign(two_heads(), endpoint_roles(), {"endpoint 1": lambda logits: logits[:, 0, 0]})
+def test_the_picture_names_heads_and_roles():
+    result = score(two_heads(), endpoint_roles())
+    figure = result.render()
+    assert "endpoint 1" in figure.svg
+    assert "0.1" in figure.svg
+    assert "100" in figure.description
+    level = chance(lambda seed: duplicate_heads(two_heads()), endpoint_roles(), seeds=2)
+    assert "2 untrained models" in result.render(level).svg
+    assert "coverage" in score(two_heads(), endpoint_roles()[:1]).render(level).svg

@@ -1,0 +1,130 @@
+"""Which head plays which role, and whether the role is lost with all heads that play it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from interp.ablation import AblationKind, Head, ablate_heads
+from interp.metrics import Metric
+from interp.model import HookedModel
+from interp.roles import Role, Specialisation, by_inputs, score
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """Which head plays which role, and what the roles lose when all heads of one role are ablated together.
+
+    role: per head of `score.heads`, the name of its role or None.
+    baseline: role -> mean performance over the role's examples. loss: role of the ablated group (None: all heads that
+    have no role) -> role -> performance lost, in the metric's units; a role that no head plays has no group. Both are
+    empty where no metrics were given. kind and reference say with what the heads were replaced.
+    """
+
+    score: Specialisation
+    role: tuple[str | None, ...]
+    baseline: Mapping[str, float] = field(default_factory=dict)
+    loss: Mapping[str | None, Mapping[str, float]] = field(default_factory=dict)
+    kind: str = ""
+    reference: str = ""
+
+    def group(self, role: str | None) -> tuple[Head, ...]:
+        """The heads that play `role`; for None, those that play none."""
+        return tuple(head for head, name in zip(self.score.heads, self.role, strict=True) if name == role)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per head: layer, head, role, usage, causal.
+
+        usage: in its role, or the largest where it has none. causal: what its role loses with the role's whole group;
+        None where the head has no role or nothing was ablated.
+        """
+        rows = []
+        for index, ((layer, head), role) in enumerate(zip(self.score.heads, self.role, strict=True)):
+            usage = self.score.usage[index]
+            rows.append(
+                {
+                    "layer": layer,
+                    "head": head,
+                    "role": role,
+                    "usage": float(usage.max() if role is None else usage[self.score.roles.index(role)]),
+                    "causal": None if role is None else self.loss.get(role, {}).get(role),
+                }
+            )
+        return pd.DataFrame(rows)
+
+
+def assign(
+    model: HookedModel,
+    roles: Sequence[Role],
+    metrics: Mapping[str, Metric] | None = None,
+    *,
+    usage: float = 0.5,
+    margin: float = 0.25,
+    kind: AblationKind = "mean",
+    reference: Tensor | None = None,
+    seed: int = 0,
+) -> Assignment:
+    """Name each head's role, and check the name by ablating all heads of a role together.
+
+    A head plays r where usage[h, r] >= `usage` and p(h | r), the share of r's movement that is the head's, exceeds its
+    share of every other role's by `margin`. The whole group is ablated since redundant heads hide one another's loss.
+    metrics: role -> logits [example, position, vocabulary] of that role's inputs -> performance per example. reference:
+    the data that the replacement is taken over, by default the inputs of all roles.
+
+    Raises ValueError as `score` does, and KeyError where a role has no metric.
+    """
+    roles = tuple(roles)
+    result = score(model, roles)
+    named = _named(result, usage, margin)
+    if metrics is None:
+        return Assignment(result, named)
+    missing = [role.name for role in roles if role.name not in metrics]
+    if missing:
+        raise KeyError(f"no metric for role '{missing[0]}': there are metrics for {', '.join(metrics) or 'none'}")
+    groups: list[str | None] = [role.name for role in roles if role.name in named]
+    groups += [None] if None in named else []
+    given, said = reference, "the reference given"
+    if given is None:
+        given, said = _all_inputs(roles), "the inputs of all roles"
+    bare = Assignment(result, named)
+    baseline: dict[str, float] = {}
+    loss: dict[str | None, dict[str, float]] = {group: {} for group in groups}
+    for role in roles:
+        ablated = ablate_heads(
+            model,
+            role.inputs,
+            metrics[role.name],
+            kind=kind,
+            reference=None if kind == "zero" else given,
+            seed=seed,
+            groups=[bare.group(group) for group in groups],
+            name=f"performance of {role.name}",
+        )
+        played = role.queries.any(-1).to(ablated.baseline.device)
+        baseline[role.name] = float(ablated.baseline[played].mean())
+        for group, effect in zip(groups, ablated.effect, strict=True):
+            loss[group][role.name] = float(effect[played].mean())
+    return Assignment(result, named, baseline, loss, kind, "none" if kind == "zero" else said)
+
+
+def _named(result: Specialisation, usage: float, margin: float) -> tuple[str | None, ...]:
+    of_role = result.p * len(result.roles)
+    names: list[str | None] = []
+    for shares, used in zip(of_role, result.usage, strict=True):
+        best = int(shares.argmax())
+        others = np.delete(shares, best)
+        clear = not others.size or shares[best] - others.max() >= margin
+        names.append(result.roles[best] if clear and used[best] >= usage else None)
+    return tuple(names)
+
+
+def _all_inputs(roles: tuple[Role, ...]) -> Tensor:
+    distinct = [group[0].inputs for group, _ in by_inputs(roles)]
+    if len({inputs.shape[1:] for inputs in distinct}) > 1:
+        raise ValueError("the roles' inputs differ in length: give the reference data of the ablation")
+    return torch.cat(distinct)
