@@ -1,15 +1,18 @@
 """Figures for any page or notebook: plain data in, SVG and offline HTML out, in one look. They know no task."""
 
 from interp.render.arcs import arc_diagram
-from interp.render.attention import AttentionTile, attention_patterns, attention_tiles
+from interp.render.attention import AttentionTile, attention_tiles
 from interp.render.axis import Axis
 from interp.render.circuit import CircuitPanel, Link, Node, circuit_diagram, token_head_logit
 from interp.render.claims import VERDICTS, ClaimRow, claims_table
-from interp.render.curves import Curve, CurvePanel, Level, Phase, curve_chart
+from interp.render.curves import CurvePanel, Level, curve_chart
 from interp.render.figure import Figure
 from interp.render.grid import effect_grid
 from interp.render.matrices import HeadMatrices, RowGroup, weight_matrices
 from interp.render.page import Beside, Details, Section, report_page
+from interp.render.patterns import attention_patterns
+from interp.render.phases import Phase
+from interp.render.series import Curve
 from interp.render.strip import Limit, StripRow, strip_chart
 from interp.render.text import Rich, Span, bold, coloured, italic, mono, number, percent, signed, token
 from interp.render.theme import Head

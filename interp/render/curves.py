@@ -5,40 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, SupportsFloat
+from typing import Literal, SupportsFloat
 
 import numpy as np
 
 from interp.render.axis import Axis, Ruler, ruler
-from interp.render.diverging import array
 from interp.render.figure import NARROW, WIDE, Drawing, Figure, drawing
-from interp.render.marks import TICK, apart, axis_height, bottom_axis, dot
-from interp.render.svg import Element, group, label, line, measure, n, path, points, rect
-from interp.render.text import Real, Rich, Span, bold, coloured, plain, spans
-from interp.render.theme import Head, var
-from interp.render.theme import heads as heads_of
-
-
-@dataclass(frozen=True)
-class Curve:
-    """A line and the range around it.
-
-    x, y: as many numbers each; low, high: the range, where there is one. NaN breaks the line. heads: whose it is
-    (`"one"`, `"A"`, `("A", "B")` for the two-coloured line, `"ink"` or `"muted"` for what is no head). dash: dashed.
-    fade: 0 .. 0.6, paler, for a family of lines in order. points: mark every value. label, note: stand at the curve's
-    end.
-    """
-
-    x: Any
-    y: Any
-    label: Rich = ""
-    note: Rich = ""
-    low: Any = None
-    high: Any = None
-    heads: str | Head | Sequence[str | Head] = "ink"
-    dash: bool = False
-    points: bool = False
-    fade: SupportsFloat = 0.0
+from interp.render.marks import TICK, apart, axis_height, bottom_axis
+from interp.render.phases import Phase, phase_marks, phase_names
+from interp.render.series import Curve, Series, drawn, inside, named, series
+from interp.render.svg import Element, group, label, line, measure, n
+from interp.render.text import Real, Rich, Span, bold, plain, spans
 
 
 @dataclass(frozen=True)
@@ -61,16 +38,6 @@ class CurvePanel:
     height: int = 210
 
 
-@dataclass(frozen=True)
-class Phase:
-    """A stretch of the x axis from `start` to the next phase: `numeral` in bold, `label`, and a `note` below."""
-
-    start: SupportsFloat
-    numeral: str = ""
-    label: str = ""
-    note: str = ""
-
-
 def curve_chart(
     panels: Sequence[CurvePanel],
     *,
@@ -86,7 +53,7 @@ def curve_chart(
     """
     if not panels or not any(panel.curves for panel in panels):
         raise ValueError("a chart needs at least one curve")
-    read = [[_read(curve) for curve in panel.curves] for panel in panels]
+    read = [[series(curve) for curve in panel.curves] for panel in panels]
     axis = axis or Axis(scale="log1p")
     across = [float(x) for curves in read for curve in curves for x in curve.x] + [float(one.start) for one in phases]
     starts = [float(one.start) for one in phases]
@@ -96,46 +63,7 @@ def curve_chart(
     return Figure(title, description, caption, wide, _narrow(panels, read, axis, across, phases))
 
 
-@dataclass(frozen=True)
-class _Read:
-    """A curve's numbers, and how it is drawn."""
-
-    curve: Curve
-    heads: tuple[Head, ...]
-    colour: str
-    x: np.ndarray
-    y: np.ndarray
-    low: np.ndarray | None
-    high: np.ndarray | None
-
-    @property
-    def opacity(self) -> Real:
-        return 1 - min(max(float(self.curve.fade), 0.0), 0.6)
-
-
-def _read(curve: Curve) -> _Read:
-    x, y = array(curve.x).reshape(-1), array(curve.y).reshape(-1)
-    if (curve.low is None) != (curve.high is None):
-        raise ValueError(f"the curve {plain(curve.label)!r} has one side of its range: both or none are needed")
-    low, high = (None if side is None else array(side).reshape(-1) for side in (curve.low, curve.high))
-    for name, values in (("y", y), ("low", low), ("high", high)):
-        if values is not None and len(values) != len(x):
-            raise ValueError(f"the curve {plain(curve.label)!r} has {len(x)} x and {len(values)} {name}")
-    if not len(x) or not np.isfinite(x).all():
-        raise ValueError(f"the curve {plain(curve.label)!r} needs x values, all of them finite")
-    if isinstance(curve.heads, str) and curve.heads in ("ink", "muted"):
-        owners, colour = (Head("ink"),), curve.heads
-    else:
-        owners = heads_of(curve.heads)
-        colour = owners[0].colour
-    return _Read(curve, owners, colour, x, y, low, high)
-
-
-def _inside(read: _Read, x: Ruler) -> np.ndarray:
-    return (read.x >= x.low - 1e-9) & (read.x <= x.high + 1e-9)
-
-
-def _vertical(panel: CurvePanel, read: Sequence[_Read], bottom: Real, top: Real) -> Ruler:
+def _vertical(panel: CurvePanel, read: Sequence[Series], bottom: Real, top: Real) -> Ruler:
     values = [float(level.value) for level in panel.levels]
     for one in read:
         for part in (one.y, one.low, one.high):
@@ -147,75 +75,6 @@ def _vertical(panel: CurvePanel, read: Sequence[_Read], bottom: Real, top: Real)
     if axis.scale == "log" and axis.domain is None and values:
         axis = replace(axis, domain=(min(values) / 1.3, max(values) * 1.3))
     return ruler(axis, values, bottom, top, most=max(3, int((bottom - top) / 40)))
-
-
-def _curve(read: _Read, x: Ruler, y: Ruler) -> tuple[list[Element], list[Element]]:
-    """The range and the line of one curve; NaN breaks both."""
-    bands, lines = [], []
-    inside = _inside(read, x)
-    if read.low is not None and read.high is not None:
-        for run in _runs(inside & np.isfinite(read.low) & np.isfinite(read.high)):
-            xs = [x(value) for value in read.x[run]]
-            upper, lower = [y(value) for value in read.high[run]], [y(value) for value in read.low[run]]
-            d = points([*xs, *reversed(xs)], [*upper, *reversed(lower)]) + "z"
-            bands.append(path(d, fill=read.colour, fill_opacity=round(0.15 * read.opacity, 3)))
-    for run in _runs(inside & np.isfinite(read.y)):
-        d = points([x(value) for value in read.x[run]], [y(value) for value in read.y[run]])
-        look = {"fill": "none", "stroke_width": 2.4 if len(read.heads) > 1 else 2, "stroke_linejoin": "round"}
-        look |= {"stroke_opacity": read.opacity if read.opacity < 1 else None}
-        dash = "5 4" if read.curve.dash else None
-        lines.append(path(d, stroke=read.colour, stroke_dasharray=dash, **look))
-        for index, one in enumerate(read.heads[1:], start=1):
-            pattern = f"{7 * index} 7" if len(read.heads) == 2 else f"7 {7 * (len(read.heads) - 1)}"
-            offset = None if len(read.heads) == 2 else -7 * index
-            lines.append(path(d, stroke=one.colour, stroke_dasharray=pattern, stroke_dashoffset=offset, **look))
-        if read.curve.points or len(read.x[run]) == 1:
-            for at, value in zip(read.x[run], read.y[run]):
-                lines.append(dot(x(at), y(value), read.heads, 3.5))
-                if read.colour == "muted":
-                    lines[-1].attributes["fill"] = var("muted")
-    return bands, lines
-
-
-def _runs(marks: np.ndarray) -> list[slice]:
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], marks.astype(int), [0]])))
-    return [slice(start, stop) for start, stop in zip(edges[::2], edges[1::2])]
-
-
-def _phase_marks(phases: Sequence[Phase], x: Ruler, top: Real, bottom: Real) -> list[Element]:
-    """Every other phase shaded, a dotted line where a phase begins."""
-    parts = []
-    ends = [*(x(one.start) for one in phases[1:]), x.end]
-    for index, (one, end) in enumerate(zip(phases, ends)):
-        start = x(one.start)
-        if index % 2 == 0:
-            parts.append(rect(start, top, max(end - start, 0), bottom - top, fill="panel"))
-        if index:
-            parts.append(line(start, top, start, bottom, stroke="axis", stroke_dasharray="1.5 3"))
-    return parts
-
-
-def _phase_names(
-    phases: Sequence[Phase], x: Ruler, y: Real, left: Real, right: Real, *, full: bool
-) -> list[Element | None]:
-    """Numeral and label centred over each phase, pushed apart where they would touch."""
-    if not phases:
-        return []
-    ends = [*(x(one.start) for one in phases[1:]), x.end]
-    texts: list[tuple[Rich, str]] = []
-    boxes = []
-    for one, end in zip(phases, ends):
-        text = (bold(one.numeral), f" {one.label}" if full and one.label else "")
-        note = one.note if full else ""
-        texts.append((text, note))
-        boxes.append(((x(one.start) + end) / 2, max(measure(text), measure(note, TICK)) + 14))
-    if sum(extent for _, extent in boxes) > right - left:
-        return _phase_names(phases, x, y, left, right, full=False) if full else []
-    parts: list[Element | None] = []
-    for (text, note), centre in zip(texts, apart(boxes, left, right)):
-        parts.append(label(centre, y, text, anchor="middle"))
-        parts.append(label(centre, y + 17, note, size=TICK, fill="muted", anchor="middle"))
-    return parts
 
 
 def _frame(panel: CurvePanel, x: Ruler, y: Ruler) -> list[Element | None]:
@@ -238,7 +97,7 @@ def _frame(panel: CurvePanel, x: Ruler, y: Ruler) -> list[Element | None]:
 
 def _wide(
     panels: Sequence[CurvePanel],
-    read: Sequence[Sequence[_Read]],
+    read: Sequence[Sequence[Series]],
     axis: Axis,
     across: list[Real],
     phases: Sequence[Phase],
@@ -258,17 +117,17 @@ def _wide(
         rulers.append((top, _vertical(panel, read[index], top + panel.height, top)))
         y = top + panel.height
     bottom = y
-    parts += _phase_marks(phases, x, head_room, bottom)
-    parts += _phase_names(phases, x, 14, title + 16, WIDE, full=True)
+    parts += phase_marks(phases, x, head_room, bottom)
+    parts += phase_names(phases, x, 14, title + 16, WIDE, full=True)
     marks: list[Element | None] = []
     for index, (panel, curves, (top, vertical)) in enumerate(zip(panels, read, rulers)):
         parts.append(label(0, 14 if index == 0 else top - 14, panel.label, bold=True, width=rightmost))
         parts += _frame(panel, x, vertical)
         bands, lines = [], []
         for one in curves:
-            drawn = _curve(one, x, vertical)
-            bands += drawn[0]
-            lines += drawn[1]
+            band, strokes = drawn(one, x, vertical)
+            bands += band
+            lines += strokes
         parts += [*bands, *lines]
         marks += _end_labels(panel, curves, x, vertical, top, top + panel.height)
     parts += marks
@@ -277,7 +136,7 @@ def _wide(
 
 
 def _end_labels(
-    panel: CurvePanel, curves: Sequence[_Read], x: Ruler, y: Ruler, top: Real, bottom: Real
+    panel: CurvePanel, curves: Sequence[Series], x: Ruler, y: Ruler, top: Real, bottom: Real
 ) -> list[Element | None]:
     """Labels at the ends of curves: inside the plot where a curve stops early and nothing is near, else beside the plot
     and pushed apart."""
@@ -290,11 +149,11 @@ def _end_labels(
     for one in curves:
         if not plain(one.curve.label):
             continue
-        seen = np.flatnonzero(_inside(one, x) & np.isfinite(one.y))
+        seen = np.flatnonzero(inside(one, x) & np.isfinite(one.y))
         if not len(seen):
             continue
         at, value = x(one.x[seen[-1]]), y(one.y[seen[-1]])
-        text = _named(one)
+        text = named(one)
         need = max(measure(text, bold=True), measure(one.curve.note, TICK)) + 16
         if at + 12 + need < x.end and _free(curves, one, x, y, at, value, need):
             parts.append(label(at + 12, value + 5, text, halo=True))
@@ -313,19 +172,12 @@ def _end_labels(
     return parts
 
 
-def _named(one: _Read) -> Rich:
-    """A curve's label in its own colour, where the caller gave it none."""
-    if not isinstance(one.curve.label, str):
-        return one.curve.label
-    return coloured(one.curve.label, one.colour, bold=one.colour.startswith("head"))
-
-
-def _free(curves: Sequence[_Read], mine: _Read, x: Ruler, y: Ruler, at: Real, value: Real, need: Real) -> bool:
+def _free(curves: Sequence[Series], mine: Series, x: Ruler, y: Ruler, at: Real, value: Real, need: Real) -> bool:
     """Whether no other curve passes where a label at (at, value) would stand."""
     for other in curves:
         if other is mine:
             continue
-        shown = _inside(other, x) & np.isfinite(other.y)
+        shown = inside(other, x) & np.isfinite(other.y)
         xs, ys = [x(one) for one in other.x[shown]], [y(one) for one in other.y[shown]]
         if not xs:
             continue
@@ -338,7 +190,7 @@ def _free(curves: Sequence[_Read], mine: _Read, x: Ruler, y: Ruler, at: Real, va
 
 def _narrow(
     panels: Sequence[CurvePanel],
-    read: Sequence[Sequence[_Read]],
+    read: Sequence[Sequence[Series]],
     axis: Axis,
     across: list[Real],
     phases: Sequence[Phase],
@@ -357,7 +209,7 @@ def _narrow(
         marks += names
         y += used + 6
         if not tops and phases:
-            marks += _phase_names(phases, x, y + 10, left, NARROW, full=False)
+            marks += phase_names(phases, x, y + 10, left, NARROW, full=False)
             y += 20
         height = max(panel.height * 0.8, 80)
         vertical = _vertical(panel, curves, y + height, y)
@@ -365,12 +217,12 @@ def _narrow(
         marks += _frame(panel, x, vertical)
         bands, lines = [], []
         for one in curves:
-            drawn = _curve(one, x, vertical)
-            bands += drawn[0]
-            lines += drawn[1]
+            band, strokes = drawn(one, x, vertical)
+            bands += band
+            lines += strokes
         marks += [*bands, *lines]
         bottom = y + height
-        parts += _phase_marks(phases, x, y, bottom)
+        parts += phase_marks(phases, x, y, bottom)
         y = bottom + 20
     bottom = y - 20
     parts += [*marks, bottom_axis(x, bottom, axis.label, gap=14)]
@@ -383,14 +235,14 @@ def _narrow(
     return drawing(NARROW, y + 2, parts)
 
 
-def _line_names(panel: CurvePanel, curves: Sequence[_Read], y: Real) -> tuple[list[Element | None], Real]:
+def _line_names(panel: CurvePanel, curves: Sequence[Series], y: Real) -> tuple[list[Element | None], Real]:
     """The names of curves and levels above a narrow plot, each after a piece of its line."""
     parts: list[Element | None] = []
     items: list[tuple[Rich, Element]] = []
     for one in curves:
         if plain(one.curve.label):
             note = plain(one.curve.note)
-            text = _named(one)
+            text = named(one)
             whole = (*spans(text), Span(f", {note}", colour="muted")) if note else text
             sample = group()
             for index, owner in enumerate(one.heads):

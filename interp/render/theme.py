@@ -101,7 +101,7 @@ def contrast(one: str, other: str) -> float:
 
 
 def _with_text(palette: Mapping[str, str]) -> Mapping[str, str]:
-    """The palette, and for each step of the diverging scale the colour of text on it: ink, background, white or black."""
+    """The palette, and for each diverging step the colour of text on it: ink, background, white or black."""
     steps = [name for name in palette if name[:4] in ("neg-", "pos-")]
     texts = (palette["ink"], palette["bg"], "#FFFFFF", "#000000")
     chosen = {f"on-{name}": max(texts, key=lambda text: contrast(text, palette[name])) for name in steps}

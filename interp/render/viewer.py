@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from interp.render.attention import MOST_HEADS, MOST_POSITIONS, attention_patterns
 from interp.render.diverging import array
 from interp.render.document import CIRCUITSVIS
 from interp.render.figure import Figure
+from interp.render.patterns import MOST_HEADS, MOST_POSITIONS, attention_patterns
 from interp.render.svg import escape
 from interp.render.text import Rich, token, visible
 from interp.render.theme import Head, head
