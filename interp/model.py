@@ -130,6 +130,8 @@ def untouched(model: HookedModel, *, gradients: bool = False) -> Iterator[None]:
     for module in modules:
         if module.training:
             module.training = False
+    for parameter in parameters:
+        parameter.grad = None  # a backward pass in the body must not add to a gradient that is the reader's
     try:
         with torch.set_grad_enabled(gradients):
             yield

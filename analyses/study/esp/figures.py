@@ -340,11 +340,39 @@ def training_curves(
     )
 
 
+def phases_of(two: Method) -> tuple[list[Phase], str]:
+    """The phases of two-head training by stated rules, and those rules in a sentence; none where a rule is not met."""
+    curves = two.curves
+    if curves is None or curves.endpoint_share is None or curves.specialisation is None:
+        return [], ""
+
+    def first(values: np.ndarray, level: float) -> int | None:
+        reached = np.flatnonzero(values >= level)
+        return int(curves.steps[reached[0]]) if len(reached) else None
+
+    copied = first(np.median(curves.endpoint_share, 0), 0.95)
+    divided = first(np.median(curves.specialisation, 0), 0.5)
+    solved = [run.solved for run in two.runs]
+    if copied is None or divided is None or None in solved or not copied < divided:
+        return [], ""
+    last = max(step for step in solved if step is not None)
+    phases = [Phase(0, "I", "search", "answers anything"), Phase(copied, "II", "copy"), Phase(divided, "III", "split")]
+    rule = (
+        f"Phase II begins when 95 % of the median seed's answers are one of the two endpoints (step {copied}), III "
+        f"when its S passes 0.5 (step {divided})"
+    )
+    if last > divided:
+        phases.append(Phase(last, "IV", "solved", "every seed 100 %"))
+        rule += f", IV when every two-head seed is at 100 % (step {last})"
+    return phases, rule + "."
+
+
 __all__ = [
     "accuracy_strip",
     "attention",
     "learned_order",
     "matrices",
+    "phases_of",
     "plural",
     "shown_arc",
     "training_curves",

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from models.esp.certificate import Certificate
-from models.hooked import HookedTransformer
+from models.hooked import Architecture, HookedTransformer
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,7 @@ class Method:
     curves: Curves | None = None
     constructed: bool = False
     recipe: dict = field(default_factory=dict)
+    architecture: Architecture | None = None
 
     @property
     def best(self) -> Run:

@@ -93,3 +93,18 @@ def attribution(model: HookedModel, task: EspTask) -> DirectLogitAttribution:
 
 def _by_selector(values: torch.Tensor, selector: torch.Tensor) -> Float[np.ndarray, "head selector position"]:
     return torch.stack([values[selector == level].mean(0) for level in (0, 1)], dim=1).double().cpu().numpy()
+
+
+def one_arc(
+    model: HookedModel, task: EspTask, order: tuple[int, int], arc: tuple[int, int]
+) -> tuple[Float[np.ndarray, "selector head vertex"], Float[np.ndarray, "selector position head"]]:
+    """Both questions about one arc: what each head adds to each vertex's logit (vertex mean removed), and, from each
+    position, to the right endpoint's logit minus the other's. Heads as in `order`."""
+    ends = torch.tensor(arc)
+    inputs = task.sequences(ends[:1].repeat(2), ends[1:].repeat(2), torch.arange(2))
+    pair = direct_logit_attribution(model, inputs, (ends, ends.flip(0))).heads[:, 0, list(order)]
+    rows = inputs.repeat_interleave(task.n, dim=0)
+    vertices = torch.arange(task.n).repeat(2)
+    to_logits = direct_logit_attribution(model, rows, vertices).by_head[:, 0, list(order)]
+    parts = to_logits.view(2, task.n, 2).transpose(1, 2).double().cpu().numpy()
+    return parts - parts.mean(2, keepdims=True), pair.transpose(1, 2).double().cpu().numpy()

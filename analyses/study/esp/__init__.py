@@ -1,0 +1,5 @@
+"""The endpoint selection study: one graph, constructed and trained models, every instrument, the claims, the report."""
+
+from analyses.study.esp.run import run
+
+__all__ = ["run"]
