@@ -268,3 +268,18 @@ def test_the_picture_names_heads_and_roles():
     level = chance(lambda seed: duplicate_heads(two_heads()), endpoint_roles(), seeds=2)
     assert "2 untrained models" in result.render(level).svg
     assert "coverage" in score(two_heads(), endpoint_roles()[:1]).render(level).svg
+
+
+def test_attention_with_negative_weights_counts_by_its_size():
+    plan = {"n_layers": 1, "n_heads": 1, "d_model": 2, "d_head": 1, "n_ctx": 3, "d_vocab": 3, "attn_only": True}
+    part = {"blocks.0.attn": {"part": "MappedClsAttention", "map": "linear"}}
+    model = build(Architecture({**plan, "normalization_type": None, "use_attn_scale": False}, part))
+    with torch.no_grad():
+        model.embed.W_E[:, 0] = torch.tensor([-3.0, 1.0, 0.0])
+        model.embed.W_E[:, 1] = 1.0
+        attention = model.blocks[0].attn
+        attention.b_Q[0, 0] = attention.W_K[0, 0, 0] = attention.W_V[0, 1, 0] = attention.W_O[0, 0, 0] = 1.0
+    # scores -3 and 1 are the weights; every token has the value 1, and the last position does not see itself
+    result = score(model, [role_at("first", torch.tensor([[0, 1, 2]]), 2, 0, positions=3)])
+    np.testing.assert_allclose(result.amount, [[3.0]])
+    np.testing.assert_allclose(result.usage, [[(0.75 - 0.5) / 0.5]])
