@@ -74,6 +74,9 @@ def parse(arguments: Sequence[str]) -> tuple[str, Any]:
     union = _named(next(iter(COMMANDS.values())), next(iter(COMMANDS)))
     for name, options in list(COMMANDS.items())[1:]:
         union = union | _named(options, name)
+    arguments = list(arguments)
+    if arguments[:1] in (["build"], ["train"], ["study"]) and arguments[1:2] == ["esp"]:
+        del arguments[1]  # tyro makes no subcommand of a lone choice
     errors = io.StringIO()
     try:
         with contextlib.redirect_stderr(errors):

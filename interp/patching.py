@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Shaped
@@ -33,6 +33,7 @@ Metrics = Metric | Mapping[str, Metric]
 _GATHER = 4 << 20
 
 
+@runtime_checkable
 class Pair(Protocol):
     """Two runs that belong together, row by row; each metric is high on `source` and low on `destination`."""
 
@@ -172,6 +173,7 @@ def patch_sweep(
         engine=runner.name,
         notes=tuple(notes),
         device=str(values.device),
+        work=runner.work,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -71,6 +71,7 @@ class Contrast:
         return replace(self, source=self.source.to(device), destination=self.destination.to(device))
 
 
+@runtime_checkable
 class Task(Protocol):
     """One task with its data. Whatever is random takes a seed and moves no global generator."""
 
