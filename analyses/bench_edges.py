@@ -1,8 +1,9 @@
-"""The case `edges` of `headlab bench patching`: every edge of a small transformer, beside auto-circuit on the same edges.
+"""The case `edges` of `headlab bench patching`: every edge of a small transformer, beside auto-circuit.
 
 auto-circuit is optional (`pip install --no-deps auto-circuit plotly ordered-set blobfile`); without it the peer is one
-transformer-lens forward per edge with a hook at the reader's split input, and the record says so. The peer runs a sample
-of the edges, the same for every pair, and its time is scaled up; its mask is set edge by edge, which is its fastest way.
+transformer-lens forward per edge with a hook at the reader's split input, and the record says so. The peer runs a
+sample of the edges, the same for every pair, and its time is scaled up; its mask is set edge by edge, which is its
+fastest way.
 """
 
 from __future__ import annotations
@@ -116,8 +117,8 @@ class HookLoop:
         """baseline - patched, per edge and example."""
         model, last = self.model, self.model.cfg.n_layers - 1
         with torch.no_grad():
-            clean, now = model.run_with_cache(inputs)
-            _, other = model.run_with_cache(source)
+            clean, now = model(inputs), model.run_with_cache(inputs)[1]
+            other = model.run_with_cache(source)[1]
             effects = []
             for edge in edges:
                 layer, node, at = edge.destination.layer, edge.source, edge.position
