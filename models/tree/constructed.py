@@ -116,7 +116,7 @@ def construct(
     )
 
 
-def bound(beta: float, keys: int) -> float:
+def bound(beta: float | int, keys: int) -> float:
     """The margin that one-hot labels have at least, in logits, with that many keys in view; negative: none is
     claimed.
     """

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-Direction = Literal["backward", "forward"]
-Form = Literal["pair", "plain"]
+DIRECTIONS = ("backward", "forward")
+FORMS = ("pair", "plain")
 
 
 @dataclass(frozen=True)
@@ -19,9 +18,9 @@ class Layout:
 
     nodes: int
     depth: int
-    direction: Direction = "forward"
+    direction: str = "forward"
     chain_of_thought: bool = True
-    form: Form = "pair"
+    form: str = "pair"
 
     @property
     def predictions(self) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
@@ -11,7 +10,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from models.tree.given import GivenTree
-from models.tree.split import RULES, SHARE, Rule, held_out, label_pool, labelled_key, shape_key
+from models.tree.split import RULES, SHARE, held_out, label_pool, labelled_key, shape_key
 from models.tree.trees import (
     Forest,
     capacity,
@@ -23,8 +22,7 @@ from models.tree.trees import (
     random_forest,
 )
 
-Shape = Literal["random", "binary", "path", "caterpillar", "given"]
-SHAPES: tuple[Shape, ...] = ("random", "binary", "path", "caterpillar", "given")
+SHAPES = ("random", "binary", "path", "caterpillar", "given")
 _CHUNK = 4096
 
 
@@ -47,11 +45,11 @@ class TreeSource:
     """
 
     depths: tuple[int, ...] = (3,)
-    shape: Shape = "random"
+    shape: str = "random"
     labels: int = 64
     nodes: int | None = None
     branching: int = 3
-    split: Rule = "labelling"
+    split: str = "labelling"
     given: GivenTree | None = None
     goal: str | None = None
 

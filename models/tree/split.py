@@ -6,16 +6,13 @@ stream of training trees and any test set are disjoint without either being stor
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
 from models.tree.trees import Forest
 
-Rule = Literal["none", "labelling", "shape", "labels"]
-RULES: tuple[Rule, ...] = ("none", "labelling", "shape", "labels")
+RULES = ("none", "labelling", "shape", "labels")
 SHARE = 8
 
 

@@ -16,7 +16,7 @@ from models.task import Contrast, Examples, LogitMetric
 from models.tree.circuits import true_circuit
 from models.tree.contrasts import contrast
 from models.tree.given import GivenTree
-from models.tree.layout import Direction, Form, Layout
+from models.tree.layout import DIRECTIONS, FORMS, Layout
 from models.tree.metrics import path_metrics
 from models.tree.roles import queries_and_answers, role_targets
 from models.tree.source import TreeSource, stream
@@ -36,15 +36,15 @@ class TreeTask:
     """
 
     trees: TreeSource = field(default_factory=TreeSource)
-    direction: Direction = "forward"
+    direction: str = "forward"
     chain_of_thought: bool = True
-    form: Form = "pair"
+    form: str = "pair"
     name: str = "tree"
 
     def __post_init__(self) -> None:
         for value, known, what in (
-            (self.direction, ("backward", "forward"), "direction"),
-            (self.form, ("pair", "plain"), "form"),
+            (self.direction, DIRECTIONS, "direction"),
+            (self.form, FORMS, "form"),
         ):
             if value not in known:
                 raise ValueError(f"no {what} '{value}': choose one of {', '.join(known)}")

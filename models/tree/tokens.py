@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from models.tree.layout import Direction, Form, Layout
+from models.tree.layout import Layout
 from models.tree.trees import Forest
 
 TYPES = ("bos", "edge", "back", "fwd")
@@ -78,9 +78,9 @@ def encode(
     labels: Int[Tensor, "tree node"],
     order: Int[Tensor, "tree node"],
     vocabulary: Labels,
-    direction: Direction,
+    direction: str,
     chain_of_thought: bool,
-    form: Form,
+    form: str,
 ) -> Sequences:
     """The sequences of labelled trees.
 
@@ -109,7 +109,7 @@ def encode(
     return Sequences(tokens[:, :size], read, torch.where(used, targets, 0), depth)
 
 
-def predictions_of(depth: Int[Tensor, " tree"], direction: Direction, chain_of_thought: bool) -> Int[Tensor, " tree"]:
+def predictions_of(depth: Int[Tensor, " tree"], direction: str, chain_of_thought: bool) -> Int[Tensor, " tree"]:
     """How many tokens are predicted for goals of those depths."""
     if direction == "backward":
         return depth + 1
@@ -131,7 +131,7 @@ def _path_tokens(
     path: Int[Tensor, "tree step"],
     depth: Int[Tensor, " tree"],
     vocabulary: Labels,
-    direction: Direction,
+    direction: str,
     chain_of_thought: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """a, b, type and target of each step from the goal on."""
