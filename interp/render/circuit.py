@@ -221,7 +221,8 @@ def _panel(panel: CircuitPanel, words: _Words, left: Real, top: Real, width: Rea
             nodes += _node(node, place, side, room)
         anchor = "end" if side < 0 else "start" if side > 0 else "middle"
         where = x + (4 if side < 0 else -4 if side > 0 else 0)
-        nodes.append(label(where, top + 8, words.headings[at], size=TICK, fill="muted", anchor=anchor, width=130))
+        wide = begin + 4 - left if side < 0 else left + width - where if side > 0 else gap - 12
+        nodes.append(label(where, top + 8, words.headings[at], size=TICK, fill="muted", anchor=anchor, width=wide))
     edges, numbers = _links(panel, places, words)
     foot = top + 20 + height
     middle = (begin + end) / 2

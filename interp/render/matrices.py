@@ -186,9 +186,9 @@ def _pair(
         whole.add(badge(x, top, one.head, width=wide))
         named = label(x + wide + 8, top + 16, one.label, size=label_size, bold=True, width=extent + room - wide - 12)
         whole.add(named)
-        qk = label(x + strip / 2, top + 46, words.qk, size=TICK, fill="muted", anchor="middle", width=40)
-        begin = max(x + ov, x + strip / 2 + measure(words.qk, TICK) / 2 + 6)
-        over = label(begin, top + 46, words.ov, size=TICK, fill="muted", width=x + extent + room - 6 - begin)
+        qk = label(x + strip / 2, top + 46, words.qk, size=TICK, fill="muted", anchor="middle", width=26)
+        begin = max(x + ov, x + strip / 2 + min(measure(words.qk, TICK), 26) / 2 + 6)
+        over = label(begin, top + 46, words.ov, size=TICK, fill="muted", width=x + extent + room - 14 - begin)
         whole.add(qk, over)
         limits = symmetric_limit(one.qk), symmetric_limit(one.ov)
         row = 0

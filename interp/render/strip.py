@@ -138,7 +138,7 @@ def _wide(
     heights = [max(56, stack.height) for stack in stacks]
     bounded = sum(height for row, height in zip(rows, heights) if row.bounded)
     gap = 12 if limit and any(not row.bounded for row in rows) else 0
-    parts: list[Element | None] = [label(1080, 34, heading, size=TICK, fill="muted", anchor="end")]
+    parts: list[Element | None] = [label(1080, 34, heading, size=TICK, fill="muted", anchor="end", width=92)]
     if limit:
         at = x(limit.value)
         parts = [el("defs", hatch()), *parts, _hatched(x, limit, top, top + bounded + 6)]
@@ -200,14 +200,18 @@ def _narrow(
         parts = [el("defs", hatch())]
         first, second = limit.short or limit.label, limit.short_formula or limit.formula
         beside = list(limit.short_beyond) or [limit.beyond, limit.beyond_note]
-        right = max(measure(one, TICK) for one in beside) if beside else 0
+        right = min(max((measure(one, TICK) for one in beside), default=0), 130)
         split = at - 8 > 150 and 366 - at > right * 0.4
         room = 370 - right - 16
         anchor, where = ("end", min(at - 6, room)) if split else ("start", 2)
+        reach = where - 2 if split else room - 2
         parts += [
-            label(where, 16, first, anchor=anchor, width=room - 2),
-            label(where, 34, second, size=TICK, fill="muted", anchor=anchor, width=room - 2),
-            *(label(370, 16 + 18 * i, one, size=TICK, fill="muted", anchor="end") for i, one in enumerate(beside[:2])),
+            label(where, 16, first, anchor=anchor, width=reach),
+            label(where, 34, second, size=TICK, fill="muted", anchor=anchor, width=reach),
+            *(
+                label(370, 16 + 18 * i, one, size=TICK, fill="muted", anchor="end", width=130)
+                for i, one in enumerate(beside[:2])
+            ),
             line(at, 42, at, 60, stroke="ink", stroke_width=2),
         ]
         y = 64

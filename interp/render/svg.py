@@ -222,13 +222,15 @@ def label(
     """A line of text with its baseline at (x, y), shortened to `width` px with the whole of it as its title.
 
     anchor: start, middle or end. rotate: read from bottom to top. halo: a rim of the background, for text on lines.
-    None where there is no text.
+    None where there is no text, or no room for one letter.
     """
     if not plain(text):
         return None
     shown = text if width is None else fit(text, width, size, bold=bold)
     if width is None and len(plain(text)) > LONGEST:
         shown = fit(text, math.inf, size, bold=bold)
+    if plain(shown) == ELLIPSIS != plain(text):
+        return None
     children: list[Element | str] = []
     if plain(shown) != plain(text):
         children.append(el("title", plain(text)))

@@ -201,7 +201,8 @@ def _strip(score: ScoreStrip, left: Real, right: Real) -> tuple[Element, Real]:
         (score.value_label, score.value_note, "end", right),
     )
     y = base + 42
-    both = measure(score.chance_label) + measure(score.value_label) + 24 <= right - left
+    needs = [max(measure(text, bold=True), measure(note, TICK)) for text, note, _, _ in lines]
+    both = sum(needs) + 24 <= right - left
     for index, (text, note, anchor, at) in enumerate(lines):
         down = 0 if both or index == 0 else 42
         whole.add(

@@ -42,6 +42,20 @@ from interp.render import (
 
 Say = Callable[[str], str]
 
+# Labels that somebody has had in a vocabulary, or could have.
+HOSTILE = [
+    "<bos>",
+    "</script><script>alert(1)</script>",
+    "\"double\" & 'single'",
+    "<img src=x onerror=alert(1)>",
+    "😀👩‍👩‍👧",
+    "שלום עולם",
+    "x" * 200,
+    "]]>&lt;&#0;",
+    "a\x00b\nc\u202ed",
+    "{{ 7 * 7 }}{% raw %}",
+]
+
 
 def causal(heads: int, positions: int, seed: int = 0) -> np.ndarray:
     """Random causal attention [head, query, key]."""

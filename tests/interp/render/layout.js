@@ -14,11 +14,13 @@
     const scale = svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
     const size = parseFloat(getComputedStyle(node).fontSize) * scale;
     if (size < least) least = size;
-    texts.push({ svg, box, text: node.textContent });
+    const shown = [...node.childNodes].filter((part) => part.nodeName !== "title").map((part) => part.textContent).join("");
+    const place = node.closest("section") ? node.closest("section").id : "head";
+    texts.push({ svg, box, text: `${place} ${shown.slice(0, 30)}` });
   });
   document.querySelectorAll("h1,h2,h3,p,figcaption,summary,td,th,li,.hl-chip,.hl-control label,.hl-control output").forEach((node) => {
     const box = seen(node);
-    if (box) texts.push({ svg: null, box, text: node.textContent.slice(0, 60), node });
+    if (box) texts.push({ svg: null, box, text: `${node.tagName} ${node.textContent.slice(0, 30)}`, node });
   });
   for (const one of texts) {
     if (one.box.left < -0.5 || one.box.right > innerWidth + 0.5) faults.push(`outside: ${one.text}`);

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from chromium import Chromium
-from kinds import figure, page
+from kinds import HOSTILE, figure, page
 
 from interp.render import browser
 
@@ -38,6 +38,18 @@ def test_a_report_of_every_kind(chromium: Chromium, report: Path) -> None:
         seen = chromium.value(LAYOUT)
         assert seen["faults"] == [], width
         assert seen["least"] >= (10 if width >= 420 else 9), width
+    assert chromium.requests == []
+    assert chromium.complaints == []
+
+
+def test_labels_of_any_length_overlap_nothing(chromium: Chromium, tmp_path: Path) -> None:
+    path = tmp_path / "index.html"
+    count = iter(range(10_000))
+    path.write_text(page(lambda _: HOSTILE[next(count) % len(HOSTILE)]), encoding="utf-8")
+    chromium.open(path)
+    for width in (400, 1280):
+        chromium.width(width)
+        assert chromium.value(LAYOUT)["faults"] == [], width
     assert chromium.requests == []
     assert chromium.complaints == []
 

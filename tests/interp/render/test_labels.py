@@ -9,23 +9,10 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kinds import DRAWN, KINDS, page
+from kinds import DRAWN, HOSTILE, KINDS, page
 
 from interp.render.svg import LONGEST, escape, fit, measure
 from interp.render.text import plain, visible
-
-HOSTILE = [
-    "<bos>",
-    "</script><script>alert(1)</script>",
-    "\"double\" & 'single'",
-    "<img src=x onerror=alert(1)>",
-    "😀👩‍👩‍👧",
-    "שלום עולם",
-    "x" * 200,
-    "]]>&lt;&#0;",
-    "a\x00b\nc\u202ed",
-    "{{ 7 * 7 }}{% raw %}",
-]
 
 
 class Words(HTMLParser):
