@@ -20,6 +20,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from analyses.bench_edges import edges_case
 from interp.patching import patch_sweep
 from models.hooked import Architecture, HookedTransformer, build, initialise
 
@@ -367,9 +368,10 @@ def run(quick: bool = False) -> dict[str, Any]:
     kept = keep_memory()
     shown, peer.tqdm = peer.tqdm, lambda rows, **options: rows
     try:
-        cases = [measure(case, 1 if quick else 5) for case in CASES if case.quick or not quick]
         count = 20 if quick else 200
-        worst = equality(range(count))
+        worst = equality(range(count))  # before the clock runs: both sides are warm
+        cases = [measure(case, 1 if quick else 5) for case in CASES if case.quick or not quick]
+        cases.append(edges_case(1 if quick else 5, sample=50 if quick else 200))
     finally:
         peer.tqdm = shown
     return {

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from interp.interventions import Factors, Intervention, factor_table
+from interp.interventions import DonorFactors, Factors, Intervention, factor_table
 from interp.metrics import Metric, metric_name, performance
 from interp.model import Hook, HookedModel, activations, run, untouched
 from interp.sites import hook_name, require_layers
@@ -87,10 +87,10 @@ def ablate_heads(
     inputs: Shaped[Tensor, "example ..."],
     metric: Metric,
     *,
-    kind: AblationKind,
+    kind: AblationKind | str,
     reference: Shaped[Tensor, "donor ..."] | None = None,
     factors: Factors | Int[Tensor, " example"] | None = None,
-    reference_factors: Factors | Int[Tensor, " donor"] | None = None,
+    reference_factors: DonorFactors | Int[Tensor, " donor"] | None = None,
     seed: int = 0,
     layers: Sequence[int] | None = None,
     groups: Sequence[Sequence[Head]] | None = None,

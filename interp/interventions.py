@@ -20,6 +20,7 @@ Kind = Literal["patch", "zero", "mean", "positional_mean", "resample", "matched_
 KINDS: tuple[str, ...] = get_args(Kind)
 
 Factors = Mapping[str, Int[Tensor, " example"]]
+DonorFactors = Mapping[str, Int[Tensor, " donor"]]
 
 
 def require_kind(kind: str) -> None:
@@ -72,7 +73,7 @@ def donors(
     return drawn
 
 
-def factor_table(factors: Factors | Int[Tensor, " example"], names: Sequence[str] | None = None) -> dict[str, Tensor]:
+def factor_table(factors: Mapping[str, Tensor] | Tensor, names: Sequence[str] | None = None) -> dict[str, Tensor]:
     """The factors as a mapping, or `names` of them; a bare tensor is the one factor called `factor`.
 
     Raises KeyError, listing the factors there are, for a name that is not one.
@@ -94,7 +95,7 @@ def _combined(tables: Sequence[Mapping[str, Tensor]]) -> list[Tensor]:
 
 
 def replacement(
-    kind: Kind,
+    kind: Kind | str,
     activation: Shaped[Tensor, "example ..."],
     reference: Shaped[Tensor, "donor ..."] | None = None,
     drawn: Int[Tensor, " example"] | None = None,
@@ -146,11 +147,11 @@ class Intervention:
         reference, needed only where the reference is not the destination's own inputs.
     """
 
-    kind: Kind
+    kind: Kind | str
     reference: Tensor | None = None
     seed: int = 0
     factors: Factors = field(default_factory=dict)
-    reference_factors: Factors = field(default_factory=dict)
+    reference_factors: DonorFactors = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         require_kind(self.kind)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Literal
@@ -12,6 +12,9 @@ import pandas as pd
 from jaxtyping import Bool, Float
 from scipy import stats
 from torch import Tensor
+
+from interp.render.figure import Figure
+from interp.render.grid import effect_grid
 
 Direction = Literal["denoising", "noising"]
 
@@ -24,6 +27,8 @@ class PatchResult:
     patched run. destination, source: the metric of the two runs themselves (source None where activations were
     replaced by no run's). ran: False for cells that change nothing, or nothing that is read; their value is the
     destination's. direction: `denoising` (effects are performance recovered) or `noising` (performance lost).
+    replaced_by: what was put there, in words. engine, notes: how it was computed, and why so. work: multiply-adds of
+    the patched runs where the engine counts them.
     """
 
     component: str
@@ -35,11 +40,12 @@ class PatchResult:
     source: Float[Tensor, "metric example"] | None
     ran: Bool[Tensor, "*cell"]
     read: tuple[int, ...]
-    direction: Direction
+    direction: Direction | str
     replaced_by: str
     engine: str
     notes: tuple[str, ...]
     device: str
+    work: int | None = None
 
     @property
     def effects(self) -> Float[Tensor, "metric *cell example"]:
@@ -149,6 +155,44 @@ class PatchResult:
                 columns["ran"] = self.ran.flatten().cpu().numpy()
             tables.append(pd.DataFrame(columns))
         return pd.concat(tables, ignore_index=True)
+
+    def render(
+        self, metric: str | None = None, *, normalised: bool = True, position_names: Sequence[str] = ()
+    ) -> Figure:
+        """The grid of effects as a picture, one panel per label of the leading axes beyond two.
+
+        normalised: as shares of the gap, where there is one. position_names: what positions are called. Cells that
+        were not run have no effect, and are drawn as zero.
+        """
+        number = self._number(metric)
+        share = self.normalised(metric) if normalised else None
+        grid = (self.effect(metric) if share is None else share).double().cpu().numpy()
+        names = [[self._name(axis, label, position_names) for label in self.labels[axis]] for axis in self.axes]
+        axes = list(self.axes)
+        if grid.ndim == 1:
+            grid, names, axes = grid[None], [[""], *names], ["", *axes]
+        panels = list(product(*(zip([axis] * len(labels), labels) for axis, labels in zip(axes[:-2], names[:-2]))))
+        verb = "recovered" if self.direction == "denoising" else "lost"
+        unit = "share of the gap" if share is not None else self.metrics[number]
+        runs = len(self.destination[number])
+        return effect_grid(
+            grid.reshape(-1, *grid.shape[-2:]) if panels != [()] else grid,
+            rows=names[-2],
+            columns=names[-1],
+            row_axis=axes[-2],
+            column_axis=axes[-1],
+            panels=[", ".join(f"{axis} {label}" for axis, label in panel) for panel in panels]
+            if panels != [()]
+            else None,
+            title=f"{self.component} patched: {self.metrics[number]} {verb}",
+            description=f"Mean {self.metrics[number]} {verb} over {runs} examples, largest {np.abs(grid).max():.3g}.",
+            caption=f"{self.component} of {self.replaced_by}, {runs} examples, {self.direction}; {unit}.",
+            unit="" if share is not None else unit,
+        )
+
+    def _name(self, axis: str, label: int, positions: Sequence[str]) -> str:
+        placed = axis in ("position", "destination", "source") and label < len(positions)
+        return positions[label] if placed else str(label)
 
     def _number(self, metric: str | None) -> int:
         if metric is None:

@@ -53,7 +53,7 @@ def patch_contrast(
     *,
     component: str,
     metric: str | None = None,
-    direction: Direction = "denoising",
+    direction: Direction | str = "denoising",
     **options: Any,
 ) -> PatchResult:
     """`patch_sweep` on a task's contrast: its source into its destination, or for `noising` the other way round.
@@ -73,7 +73,7 @@ def patch_contrast(
 
 def patch_sweep(
     model: HookedModel,
-    source: Shaped[Tensor, "example ..."] | Intervention,
+    source: Shaped[Tensor, "source ..."] | Intervention,
     destination: Shaped[Tensor, "example ..."],
     metrics: Metrics,
     *,
@@ -84,8 +84,8 @@ def patch_sweep(
     sources: Sequence[int] | None = None,
     read: Sequence[int] | None = None,
     by: Sequence[str] | None = None,
-    engine: Engine = "auto",
-    direction: Direction = "denoising",
+    engine: Engine | str = "auto",
+    direction: Direction | str = "denoising",
     progress: bool = False,
 ) -> PatchResult:
     """The effect of putting activations of `source` into the run on `destination`, cell by cell.
@@ -177,7 +177,7 @@ def patch_sweep(
     )
 
 
-def _why_not_cone(model: HookedModel, engine: Engine) -> str | None:
+def _why_not_cone(model: HookedModel, engine: Engine | str) -> str | None:
     if engine == "expand":
         return ""
     try:

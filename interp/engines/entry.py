@@ -53,6 +53,11 @@ class ConeSweep:
         return self.cone.name
 
     @property
+    def work(self) -> int:
+        """Multiply-adds so far."""
+        return self.cone.done
+
+    @property
     def notes(self) -> list[str]:
         """What the result should say of how it was computed."""
         return self.cone.notes

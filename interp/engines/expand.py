@@ -26,6 +26,7 @@ class Expand:
     """
 
     name = "expand"
+    work: int | None = None
 
     def __init__(
         self,
