@@ -438,7 +438,7 @@ class Cone:
 
 def _along(position: Positions, like: Tensor) -> Int[Tensor, ...]:
     """`position` of each cell as an index into the last axis of `like` [example, kv, cell, ...]."""
-    index = position.view(1, 1, -1, *[1] * (like.ndim - 3))
+    index = position.to(like.device).view(1, 1, -1, *[1] * (like.ndim - 3))
     return index.expand(*like.shape[:-1], 1)
 
 

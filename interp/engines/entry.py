@@ -180,7 +180,7 @@ class ConeSweep:
         q = held.q[:, head][:, :, :, out].transpose(0, 1)
         column = einsum(q, k, "c e g o d, c e d -> c e g o") * scale
         column = column.masked_fill_(held.blocked[out][:, position].T[:, None, None], -torch.inf)
-        index = position.view(-1, 1, 1, 1, 1).expand(*column.shape, 1)
+        index = position.to(column.device).view(-1, 1, 1, 1, 1).expand(*column.shape, 1)
         pattern = held.softmax(scores.scatter(-1, index, column[..., None]))
         v = held.v[:, head, : cone.end].transpose(0, 1)
         z = (pattern.flatten(2, 3) @ v).unflatten(2, pattern.shape[2:4])
