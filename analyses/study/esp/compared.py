@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 
 from interp import comparison
-from interp.weights import ov_circuit, qk_circuit, residual_rows, unembedding
+from interp.weights import ov_circuit, qk_circuit, residual_rows
 from models.esp.constructed import construct
 from models.esp.task import EspTask
 from models.hooked import Architecture, HookedTransformer, build, initialise

@@ -11,6 +11,7 @@ import torch
 from analyses.claims import Measurement, judge_bound, judge_figure, judge_statement, load_claims
 from analyses.study.esp.records import Method, Run
 from analyses.study.esp.two_heads import TwoHeads
+from interp.render import signed
 from interp.statistics import median, share
 from models.esp.evaluation import evaluate
 from models.esp.feedback import FeedbackArcSet, minimum_feedback_arc_set
@@ -68,8 +69,8 @@ def _no_one_head(study: Study) -> Measurement:
         "E2",
         judge_bound(broken, len(inside) if cyclic else 0),
         f"{study.graph.name}: the best of {len(inside)} trained one-head models makes {best} errors, at least "
-        f"{study.mfas.lower} are forced; {broken} models below their certificate. A lower bound cannot be measured, its "
-        "consequence is."
+        f"{study.mfas.lower} are forced; {broken} models below their certificate. A lower bound is tested by this "
+        "consequence."
         if cyclic
         else f"{study.graph.name} has no cycle: the statement says nothing about it.",
         {"models": len(inside), "violations": broken, "fewest_errors": best, "mfas": study.mfas.lower},
@@ -88,7 +89,7 @@ def _one_at_a_time(study: Study) -> Measurement:
         "E13",
         judge_statement(middle.low > 0.01, contradicted=middle.high < -0.01),
         f"Mean-ablated one at a time the two heads lose {singles.sum(1).mean():.3f} of accuracy in sum, together "
-        f"{pairs.mean():.3f}: the excess has median {middle.value:+.3f}.",
+        f"{pairs.mean():.3f}: the excess has median {signed(middle.value, 3)}.",
         {"sum_of_singles": float(singles.sum(1).mean()), "together": float(pairs.mean()), "excess": middle.value},
         study.command,
         paper="discussion",
@@ -98,7 +99,8 @@ def _one_at_a_time(study: Study) -> Measurement:
 
 
 def _learned_order(study: Study) -> Measurement:
-    runs = [run for run in study.one_head_runs() if run.certificate is not None and run.certificate.in_class]
+    by_itself = [m for m in study.methods.values() if m.heads == 1 and not m.constructed and m.key != "solver-guided"]
+    runs = [run for m in by_itself for run in m.runs if run.certificate is not None and run.certificate.in_class]
     slack = [run.certificate.errors - len(run.certificate.given_up or ()) for run in runs]  # type: ignore[union-attr]
     middle = median(slack, seed=0)
     best = min(runs, key=lambda run: run.errors)

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from analyses.claims import RULES, Measurement, count_verdicts, load_claims
 from analyses.study.esp.figures import plural
-from analyses.study.esp.records import Method
+from analyses.study.esp.records import Method, best_one_head
 from interp.render import (
     Beside,
     ClaimRow,
@@ -124,7 +122,7 @@ def build_page(
     about = ABOUT.get(graph.name, f"the graph {graph.name}")
     sections = []
     if pictures.order is not None:
-        best = min((m.best for m in methods.values() if m.heads == 1 and not m.constructed), key=lambda r: r.errors)
+        _, best = best_one_head(methods)
         given = len(best.certificate.given_up or ()) if best.certificate else 0
         both = sum(u < v and (v, u) in graph.constraints() for u, v in graph.constraints())
         beside = [Beside(pictures.small_order, small[0], small[1])] if pictures.small_order and small else []
@@ -209,8 +207,3 @@ def _all_but(odd: int, seeds: int) -> str:
     if odd == 0:
         return f"Each head carries one endpoint only. All {seeds} seeds"
     return f"{seeds - odd} of {seeds} seeds divide the work, {odd} {'is' if odd == 1 else 'are'} right without. Most"
-
-
-def mean_similarity(values: Sequence[float]) -> float:
-    """The median of the similarities in use over seeds."""
-    return float(np.median(values))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -59,3 +59,10 @@ class Method:
     def best(self) -> Run:
         """The run with the fewest errors, the earlier seed where several have them."""
         return min(self.runs, key=lambda run: (run.errors, run.seed))
+
+
+def best_one_head(methods: Mapping[str, Method]) -> tuple[Method, Run]:
+    """The trained one-head method that found the fewest errors by itself, without the solver, and that run."""
+    by_itself = [m for m in methods.values() if m.heads == 1 and not m.constructed and m.key != "solver-guided"]
+    method = min(by_itself, key=lambda m: (m.best.errors, m.key))
+    return method, method.best

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import torch
 
 from analyses.options.common import Common
 from analyses.study.esp.records import Curves, Method, Run
@@ -19,12 +19,13 @@ from models.esp.evaluation import evaluate, read_logits
 from models.esp.feedback import FeedbackArcSet, minimum_feedback_arc_set
 from models.esp.graphs import Digraph, read_graph
 from models.esp.task import EspTask
+from models.esp.training import train
 from models.hooked import HookedTransformer, build, initialise
 
 # key -> (label, note, heads, training method)
 LEARNED = {
     "cross-entropy": ("One head, cross-entropy", "usual loss", 1, "cross-entropy"),
-    "bounded-loss": ("One head, bounded loss", "GCE q = 0.7", 1, "gce"),
+    "bounded-loss": ("One head, bounded loss", "GCE q = {q:g}", 1, "gce"),
     "solver-guided": ("One head, told which arcs to drop", "solver-guided", 1, "solver-guided"),
     "two-heads": ("Two heads, trained", "usual loss", 2, "cross-entropy"),
 }
@@ -51,7 +52,7 @@ class Runs:
         named = {
             "one-head-dag" if mfas.lower == 0 else "one-head": ("One head, built by hand", 1),
             "two-head": ("Two heads, built by hand", 2),
-            "two-head-narrow": ("Two heads of width 2, built by hand", 2),
+            "two-head-narrow": ("Two narrow heads, built", 2),
         }
         methods = {}
         for variant, (label, heads) in named.items():
@@ -62,10 +63,106 @@ class Runs:
             certificate = self._certificate(made.model, task) if heads == 1 else None
             run = Run(0, found.errors, found.accuracy, 0, None, made.model, directory, certificate)
             methods[variant] = Method(
-                variant, label, "construction, no training", heads, (run,), constructed=True,
+                variant,
+                label,
+                "construction, no training",
+                heads,
+                (run,),
+                constructed=True,
                 architecture=made.architecture,
             )
         return methods
 
     def _certificate(self, model: HookedTransformer, task: EspTask) -> Certificate:
         return certify(model, task, feedback=self.mfas(task.graph))
+
+    def trained(self, task: EspTask, mfas: FeedbackArcSet, *, keep: bool = True) -> dict[str, Method]:
+        """Every learned method at every seed; checkpoints are saved where `keep`."""
+        self._mfas[task.graph] = mfas
+        methods = {}
+        for key, (label, note, heads, how) in LEARNED.items():
+            if how == "solver-guided" and mfas.lower == 0:
+                continue  # an acyclic graph has no arc to leave out
+            result = train(
+                task,
+                heads=heads,
+                method=how,
+                seeds=self.seeds,
+                feedback=mfas,
+                device=self.common.device,
+                history=heads == 2,
+            )
+            runs = []
+            for one in result.models:
+                directory = save(self.folder / key / f"seed-{one.seed}", one.checkpoint()) if keep else Path()
+                certificate = self._certificate(one.model, task) if heads == 1 else None
+                runs.append(
+                    Run(one.seed, one.errors, one.accuracy, one.step, one.solved, one.model, directory, certificate)
+                )
+            methods[key] = Method(
+                key,
+                label,
+                f"{note.format(q=result.recipe.q)}, {len(runs)} seeds",
+                heads,
+                tuple(runs),
+                self._curves(task, result),
+                recipe=result.recipe.to_json(),
+                architecture=result.architecture,
+            )
+        return methods
+
+    def _curves(self, task: EspTask, result: Any) -> Curves:
+        """Accuracy of every seed at the recorded steps; endpoint answers and specialisation where weights were kept."""
+        steps = [row["step"] for row in result.run.history]
+        accuracy = np.array([row["accuracy"] for row in result.run.history], dtype=float).T
+        if not result.run.weights:
+            return Curves(steps, accuracy)
+        roles = task.roles(seed=self.common.seed, count=64)
+        shares, scores = np.zeros_like(accuracy), np.zeros_like(accuracy)
+        for k, step in enumerate(steps):
+            for i in range(len(self.seeds)):
+                model = result.learner.export(i, result.run.weights[step])
+                shares[i, k] = _endpoint_share(model, task)
+                scores[i, k] = score(model, roles).specialisation or 0.0
+        return Curves(steps, accuracy, shares, scores)
+
+    def chance(self, method: Method, task: EspTask) -> list[float]:
+        """Specialisation of untrained models of the method's architecture."""
+        assert method.architecture is not None
+        architecture = method.architecture
+
+        def untrained(seed: int) -> HookedTransformer:
+            model = build(architecture, device=self.common.device)
+            initialise(model, scale=method.recipe["init_scale"], seed=seed)
+            return model
+
+        return list(chance(untrained, task.roles(seed=self.common.seed), seeds=CHANCE_SEEDS).values)
+
+    def side(self, spec: str, heads: int, how: str, seeds: int) -> Sequence[Run]:
+        """Runs on a named graph, for the claims that name one; nothing is saved."""
+        task = EspTask(read_graph(spec))
+        seeds_used = range(self.common.seed, self.common.seed + seeds)
+        found = train(
+            task, heads=heads, method=how, seeds=seeds_used, feedback=self.mfas(task.graph), device=self.common.device
+        )
+        return [
+            Run(
+                one.seed,
+                one.errors,
+                one.accuracy,
+                one.step,
+                one.solved,
+                one.model,
+                Path(),
+                self._certificate(one.model, task) if heads == 1 else None,
+            )
+            for one in found.models
+        ]
+
+
+def _endpoint_share(model: HookedTransformer, task: EspTask) -> float:
+    """The share of questions whose largest logit is one of the two endpoints, right or wrong."""
+    examples = task.examples()
+    u, v = task.endpoints(examples)
+    said = read_logits(model, task).argmax(-1)
+    return float(((said == u) | (said == v)).double().mean())

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analyses import edge_recovery
 from analyses.claims import Measurement
 from analyses.commands.progress import Report
 from analyses.options.esp import StudyOptions
@@ -17,7 +18,7 @@ from analyses.study.esp import figures
 from analyses.study.esp.compared import Compared, compare_with_construction
 from analyses.study.esp.learned import Study, on_named_graphs, on_the_graph
 from analyses.study.esp.page import Pictures, build_page
-from analyses.study.esp.records import Method, Run
+from analyses.study.esp.records import Method, Run, best_one_head
 from analyses.study.esp.runs import Runs
 from analyses.study.esp.theory import constructed_claims
 from analyses.study.esp.two_heads import TwoHeads, look, one_arc
@@ -64,10 +65,14 @@ def run(options: StudyOptions, report: Report | None = None) -> dict[str, Any]:
 
     stages.next("two heads under the instruments")
     looks = [look(r.model, task, seed=options.common.seed) for r in two.runs]
-    untrained = runs.chance(task)
+    untrained = runs.chance(two, task)
     small_task = task if graph.n <= LARGEST_MATRIX else EspTask(read_graph("click"))
-    small = methods if small_task is task else runs.trained(small_task, minimum_feedback_arc_set(small_task.graph))
-    compared = compare_with_construction(small_task, [r.model for r in small["two-heads"].runs])
+    small = methods if small_task is task else runs.trained(small_task, runs.mfas(small_task.graph), keep=False)
+    pair = small["two-heads"]
+    assert pair.architecture is not None
+    compared = compare_with_construction(
+        small_task, [r.model for r in pair.runs], pair.architecture, init_scale=pair.recipe["init_scale"]
+    )
 
     stages.next("claims")
     study = Study(graph, mfas, methods, looks, seeds, command)
@@ -75,7 +80,7 @@ def run(options: StudyOptions, report: Report | None = None) -> dict[str, Any]:
     measurements += on_the_graph(study)
     if not options.quick:
         measurements += on_named_graphs(study, runs.side)
-        measurements += runs.edge_claims(command)
+        measurements.append(edge_recovery.claim(edge_recovery.measure(seed=options.common.seed), command))
     measurements.sort(key=lambda m: (m.id[0] != "E", int(m.id[1:])))
     skipped = [name for name in LEFT_OUT_OF_QUICK if options.quick]
 
@@ -159,13 +164,6 @@ def _median_run(method: Method, looks: Sequence[TwoHeads]) -> int:
     return order[(len(order) - 1) // 2]
 
 
-def _best_one_head(methods: Mapping[str, Method]) -> tuple[Method, Run]:
-    """The trained one-head method that found the fewest errors by itself, and that run."""
-    by_itself = [m for m in methods.values() if m.heads == 1 and not m.constructed and m.key != "solver-guided"]
-    method = min(by_itself, key=lambda m: (m.best.errors, m.key))
-    return method, method.best
-
-
 def _order_caption(graph: Digraph, method: Method, best: Run) -> str:
     certificate = best.certificate
     assert certificate is not None
@@ -180,7 +178,7 @@ def _order_caption(graph: Digraph, method: Method, best: Run) -> str:
 
 
 def _beside(task: EspTask, methods: Mapping[str, Method]) -> tuple[str, str]:
-    method, best = _best_one_head(methods)
+    method, best = best_one_head(methods)
     graph, given = task.graph, len(best.certificate.given_up or ()) if best.certificate else 0
     at_best = sum(r.errors == best.errors for r in method.runs)
     return (
@@ -205,25 +203,30 @@ def _pictures(
     two = methods["two-heads"]
     middle = _median_run(two, looks)
     shown = looks[middle]
-    one, best = _best_one_head(methods)
+    one, best = best_one_head(methods)
     order = small_order = None
     if mfas.lower and best.certificate is not None and best.certificate.order is not None:
         caption = _order_caption(task.graph, one, best)
         order = figures.learned_order(task.graph, best.certificate, mfas, caption=caption)
         if small is not methods:
-            _, small_best = _best_one_head(small)
+            _, small_best = best_one_head(small)
             assert small_best.certificate is not None
             small_order = figures.learned_order(
                 small_task.graph, small_best.certificate, small_best.certificate.feedback, caption="", width=620
             )
     logit_parts, pair_parts = one_arc(two.runs[middle].model, task, shown.order, figures.shown_arc(task))
     own = [min(s.attention[0, 0, 0], s.attention[1, 1, 1]) for s in looks if (s.score.specialisation or 0) >= 0.5]
-    odd = [f"Seed {r.seed} is right without dividing the work (S = {s.score.specialisation:.2f})."
-           for r, s in zip(two.runs, looks, strict=True) if r.errors == 0 and (s.score.specialisation or 0) < 0.5]
+    odd = [
+        f"Seed {r.seed} is right without dividing the work (S = {s.score.specialisation:.2f})."
+        for r, s in zip(two.runs, looks, strict=True)
+        if r.errors == 0 and (s.score.specialisation or 0) < 0.5
+    ]
     chance = float(np.median(untrained))
     phases, rule = figures.phases_of(two)
     return Pictures(
-        strip=figures.accuracy_strip(task.graph, mfas, list(methods.values())),
+        strip=figures.accuracy_strip(
+            task.graph, mfas, sorted(methods.values(), key=lambda m: (m.heads, m.constructed))
+        ),
         order=order,
         small_order=small_order,
         circuit=figures.two_head_circuit(task, shown, logit_parts, pair_parts),
@@ -273,8 +276,16 @@ def _tables(
     methods: Mapping[str, Method], looks: Sequence[TwoHeads], compared: Compared, claims: Sequence[Measurement]
 ) -> dict[str, pd.DataFrame]:
     models = [
-        {"method": m.key, "heads": m.heads, "seed": r.seed, "errors": r.errors, "accuracy": r.accuracy,
-         "step": r.step, "solved": r.solved, "dir": str(r.directory)}
+        {
+            "method": m.key,
+            "heads": m.heads,
+            "seed": r.seed,
+            "errors": r.errors,
+            "accuracy": r.accuracy,
+            "step": r.step,
+            "solved": r.solved,
+            "dir": str(r.directory),
+        }
         for m in methods.values()
         for r in m.runs
     ]
@@ -287,29 +298,62 @@ def _tables(
         for level, value in enumerate(row)
     ]
     attribution = [
-        {"seed": seed, "head": "AB"[h], "selector": level + 1, "position": ("u", "v", "selector", "#")[p],
-         "attention": each.attention[h, level, p], "attribution": each.attribution[h, level, p]}
+        {
+            "seed": seed,
+            "head": "AB"[h],
+            "selector": level + 1,
+            "position": ("u", "v", "selector", "#")[p],
+            "attention": each.attention[h, level, p],
+            "attribution": each.attribution[h, level, p],
+        }
         for seed, each in zip(seeds, looks, strict=True)
         for h in (0, 1)
         for level in (0, 1)
         for p in range(4)
     ]
     scores = [
-        {"seed": seed, "specialisation": s.score.specialisation, "separation": s.score.separation,
-         "information": s.score.information, "coverage": s.score.coverage}
+        {
+            "seed": seed,
+            "specialisation": s.score.specialisation,
+            "separation": s.score.separation,
+            "information": s.score.information,
+            "coverage": s.score.coverage,
+        }
         for seed, s in zip(seeds, looks, strict=True)
     ]
     curves = [
-        {"method": m.key, "seed": r.seed, "step": step, "accuracy": m.curves.accuracy[i, k],
-         "specialisation": None if m.curves.specialisation is None else m.curves.specialisation[i, k]}
+        {
+            "method": m.key,
+            "seed": r.seed,
+            "step": step,
+            "accuracy": m.curves.accuracy[i, k],
+            "specialisation": None if m.curves.specialisation is None else m.curves.specialisation[i, k],
+        }
         for m in methods.values()
         if m.curves is not None
         for i, r in enumerate(m.runs)
         for k, step in enumerate(m.curves.steps)
     ]
-    rows = [{"id": c.id, "verdict": c.verdict, "summary": c.summary, "paper": c.paper, "seeds": c.seeds,
-             "low": c.interval[0] if c.interval else None, "high": c.interval[1] if c.interval else None,
-             "command": c.command} for c in claims]
-    named = {"models": models, "ablation": ablation, "attribution": attribution, "specialisation": scores,
-             "comparison": [vars(each) for each in compared.seeds], "curves": curves, "claims": rows}
+    rows = [
+        {
+            "id": c.id,
+            "verdict": c.verdict,
+            "summary": c.summary,
+            "paper": c.paper,
+            "seeds": c.seeds,
+            "low": c.interval[0] if c.interval else None,
+            "high": c.interval[1] if c.interval else None,
+            "command": c.command,
+        }
+        for c in claims
+    ]
+    named = {
+        "models": models,
+        "ablation": ablation,
+        "attribution": attribution,
+        "specialisation": scores,
+        "comparison": [vars(each) for each in compared.seeds],
+        "curves": curves,
+        "claims": rows,
+    }
     return {name: pd.DataFrame(table) for name, table in named.items()}
