@@ -183,7 +183,8 @@ def claim(found: EdgeRecovery, command: str) -> Measurement:
     exact = found.lowest_auroc(method="exact", noise=0.0)
     lowest, ratio = min(c.recovery.auroc for c in saturated), min(c.smallest_ratio for c in saturated)
     noises = sorted({cell.noise for cell in found.cells} - {0.0})
-    noisy = {method: {noise: _median(found, method, noise) for noise in noises} for method in METHODS}
+    methods = [method for method in METHODS if found.select(method=method)]
+    noisy = {method: {noise: _median(found, method, noise) for noise in noises} for method in methods}
     random = np.mean([cell.recovery.random_auroc.mean for cell in saturated])
     spread = max(cell.recovery.random_auroc.deviation for cell in saturated)
     integrated = [cell for method in METHODS[2:] for cell in _saturated(found, method)]

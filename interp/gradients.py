@@ -120,6 +120,20 @@ def saturation_warning(shares: Float[Tensor, "layer head"], *, above: float = 0.
     )
 
 
+def gradients_of(metric: Metric, name: str, logits: Tensor, leaves: Sequence[Tensor]) -> list[Tensor]:
+    """The gradient of the metric's sum over examples at each of `leaves`; 0 at a leaf that it does not depend on.
+
+    Raises ValueError for a metric without a gradient, or with one that is not finite.
+    """
+    value = metric(logits)
+    if not (isinstance(value, Tensor) and value.requires_grad):
+        raise ValueError(f"metric '{name}' has no gradient (a count or a comparison): estimate with a smooth one")
+    found = torch.autograd.grad(value.sum(), list(leaves), allow_unused=True)
+    if any(gradient is not None and not torch.isfinite(gradient).all() for gradient in found):
+        raise ValueError(f"the gradient of metric '{name}' is not finite: estimate with a smooth metric")
+    return [torch.zeros_like(leaf) if gradient is None else gradient for leaf, gradient in zip(leaves, found)]
+
+
 def _gradients_by_source(
     wiring: Wiring,
     metric: Metric,
@@ -190,16 +204,11 @@ def _gradients(
                 hooks.append((f"blocks.{layer}.hook_mlp_out", add))
     hooks.append((last, at_end))
     with torch.enable_grad():
-        value = metric(run(wiring.model, wiring.inputs, hooks)[:, seen])
-        if not (isinstance(value, Tensor) and value.requires_grad):
-            raise ValueError(f"metric '{name}' has no gradient (a count or a comparison): estimate with a smooth one")
+        logits = run(wiring.model, wiring.inputs, hooks)[:, seen]
         keys = list(leaves)
-        found = torch.autograd.grad(value.sum(), [leaves[key] for key in keys], allow_unused=True)
+        found = gradients_of(metric, name, logits, [leaves[key] for key in keys])
     gradients: dict[tuple[Node, Port], Tensor] = {}
     for (layer, port), gradient in zip(keys, found, strict=True):
-        gradient = torch.zeros_like(leaves[(layer, port)]) if gradient is None else gradient
-        if not torch.isfinite(gradient).all():
-            raise ValueError(f"the gradient of metric '{name}' is not finite: estimate with a smooth metric")
         if port in QKV:
             gradients |= {(Node("head", layer, head), port): gradient[:, :, head] for head in heads}
         else:
