@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
+from analyses import head_importance
 from analyses.claims import Measurement, judge_bound, judge_figure, judge_statement, load_claims
 from analyses.study.esp.records import Method, Run
-from analyses.study.esp.two_heads import TwoHeads
-from interp.render import signed
 from interp.statistics import median, share
 from models.esp.evaluation import evaluate
 from models.esp.feedback import FeedbackArcSet, minimum_feedback_arc_set
@@ -25,12 +23,11 @@ FIGURES = {name: claim.figures for name, claim in load_claims().items()}
 
 @dataclass(frozen=True)
 class Study:
-    """What the claims look at: the study's graph and methods, its two-head models under the instruments."""
+    """What the claims look at: the study's graph and its methods."""
 
     graph: Digraph
     mfas: FeedbackArcSet
     methods: Mapping[str, Method]
-    looks: Sequence[TwoHeads]
     seeds: int
     command: str
 
@@ -41,7 +38,15 @@ class Study:
 
 def on_the_graph(study: Study) -> list[Measurement]:
     """E2, E13 and B3: what the study's own models decide."""
-    return [_no_one_head(study), _one_at_a_time(study), _learned_order(study)]
+    two, built = study.methods["two-heads"], study.methods["two-head"]
+    importance = head_importance.measure(
+        EspTask(study.graph), {"learned": [r.model for r in two.runs], "constructed": [r.model for r in built.runs]}
+    )
+    return [
+        _no_one_head(study),
+        head_importance.claim(importance, study.command, model="learned"),
+        _learned_order(study),
+    ]
 
 
 def on_named_graphs(study: Study, train: Trainer) -> list[Measurement]:
@@ -77,24 +82,6 @@ def _no_one_head(study: Study) -> Measurement:
         study.command,
         paper="theorem, any width and precision",
         seeds=study.seeds,
-    )
-
-
-def _one_at_a_time(study: Study) -> Measurement:
-    singles = np.array([look.ablation["mean"].mean(1) for look in study.looks])  # [seed, head]
-    pairs = np.array([look.together["mean"].mean() for look in study.looks])
-    excess = pairs - singles.sum(1)
-    middle = median(excess.tolist(), seed=0)
-    return Measurement(
-        "E13",
-        judge_statement(middle.low > 0.01, contradicted=middle.high < -0.01),
-        f"Mean-ablated one at a time the two heads lose {singles.sum(1).mean():.3f} of accuracy in sum, together "
-        f"{pairs.mean():.3f}: the excess has median {signed(middle.value, 3)}.",
-        {"sum_of_singles": float(singles.sum(1).mean()), "together": float(pairs.mean()), "excess": middle.value},
-        study.command,
-        paper="discussion",
-        interval=middle.interval,
-        seeds=len(study.looks),
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,9 +21,9 @@ from analyses.study.esp.records import Method, Run, best_one_head
 from analyses.study.esp.runs import Runs
 from analyses.study.esp.theory import constructed_claims
 from analyses.study.esp.two_heads import TwoHeads, look, one_arc
+from analyses.study.folder import require_folder, write_file
 from interp.render import Figure
-from interp.render.figure import write
-from models.bundle import require_writable, write_json
+from models.bundle import write_json
 from models.checkpoints import versions
 from models.esp.feedback import FeedbackArcSet, minimum_feedback_arc_set
 from models.esp.graphs import Digraph, read_graph
@@ -44,7 +43,7 @@ def run(options: StudyOptions, report: Report | None = None) -> dict[str, Any]:
     started = time.monotonic()
     graph = read_graph(options.graph)
     out = options.out
-    require_writable(out)
+    require_folder(out)
     seeds = min(options.seeds, QUICK_SEEDS) if options.quick else options.seeds
     if seeds < 2:
         raise ValueError(f"a study needs at least 2 seeds to show a spread, not {seeds}")
@@ -75,7 +74,7 @@ def run(options: StudyOptions, report: Report | None = None) -> dict[str, Any]:
     )
 
     stages.next("claims")
-    study = Study(graph, mfas, methods, looks, seeds, command)
+    study = Study(graph, mfas, methods, seeds, command)
     measurements = [*constructed_claims(graph, quick=options.quick, seed=options.common.seed, command=command)]
     measurements += on_the_graph(study)
     if not options.quick:
@@ -101,10 +100,10 @@ def run(options: StudyOptions, report: Report | None = None) -> dict[str, Any]:
     )
     tables = _tables(methods, looks, compared, measurements)
     for name, frame in tables.items():
-        _write(out / "tables" / f"{name}.csv", frame.to_csv(index=False).encode())
+        write_file(out / "tables" / f"{name}.csv", frame.to_csv(index=False).encode())
     for name, figure in vars(pictures).items():
         if figure is not None:
-            _write(out / "figures" / f"{name}.svg", figure.standalone_svg().encode())
+            write_file(out / "figures" / f"{name}.svg", figure.standalone_svg().encode())
     results = {
         "graph": {"name": graph.name, "vertices": graph.n, "arcs": graph.m},
         "mfas": {"lower": mfas.lower, "upper": mfas.upper, "exact": mfas.exact},
@@ -123,7 +122,7 @@ def run(options: StudyOptions, report: Report | None = None) -> dict[str, Any]:
         "seconds": time.monotonic() - started,
     }
     write_json(out / "results.json", results)
-    write(out / "index.html", page.encode())
+    write_file(out / "index.html", page.encode())
     stages.next("done")
     return results | {"report": str(out / "index.html")}
 
@@ -151,11 +150,6 @@ def _command(options: StudyOptions) -> str:
     if options.common.seed:
         parts.append(f"--seed {options.common.seed}")
     return " ".join(parts)
-
-
-def _write(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write(path, data)
 
 
 def _median_run(method: Method, looks: Sequence[TwoHeads]) -> int:
