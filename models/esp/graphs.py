@@ -134,7 +134,7 @@ def read_graph(spec: str | Path | nx.Graph | Digraph) -> Digraph:
     kind, _, rest = text.partition(":")
     if kind in GENERATORS and not isinstance(spec, Path):
         return _generate(kind, rest.split(":") if rest else [], text)
-    if Path(text).exists():
+    if _exists(text):
         return from_networkx(read_file(text), Path(text).stem)
     what = "generator" if ":" in text and "/" not in text else "graph, and no such file"
     error = ValueError if what == "generator" else FileNotFoundError
@@ -142,6 +142,13 @@ def read_graph(spec: str | Path | nx.Graph | Digraph) -> Digraph:
         f"unknown {what}: '{text}'; there are the bundled graphs {', '.join(BUNDLED)}, "
         f"the generators {', '.join(GENERATORS.values())}, and files"
     )
+
+
+def _exists(path: str) -> bool:
+    try:
+        return Path(path).exists()
+    except OSError:  # a name that is too long for a file
+        return False
 
 
 def _generate(kind: str, arguments: list[str], spec: str) -> Digraph:

@@ -26,8 +26,8 @@ def one_head_dag(
     at most c(n-1)/n, so it stays 1 - c(n-1)/n >= c/n below. The margin is c/(4n) at least, and equal to it where an
     arc joins neighbouring ranks. Tied, '1' and '2' get at most half of the target's logit.
 
-    float32 is right to n = 3000, float16 below 1024, bfloat16 below 128. Raises ValueError for a graph with a cycle,
-    naming the one found, and for the induction form.
+    Measured untied: float32 holds 1000 vertices and more, float16 512, bfloat16 96; tied needs float32. Raises
+    ValueError for a graph with a cycle, naming the one found, and for the induction form.
     """
     _refuse_induction(task, "one-head-dag")
     cycle = task.graph.cycle()

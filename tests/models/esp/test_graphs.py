@@ -64,6 +64,11 @@ def test_a_missing_file_lists_what_there_is():
         read_graph("nowhere/graph.edgelist")
 
 
+def test_a_name_too_long_for_a_file_is_no_file():
+    with pytest.raises(FileNotFoundError, match="unknown graph, and no such file: 'aaa"):
+        read_graph("a" * 5000)
+
+
 def test_networkx_graphs_keep_parallel_arcs_loops_and_labels():
     graph = nx.MultiDiGraph(name="mine")
     graph.add_edges_from([("a", "b"), ("a", "b"), ("b", "a"), ("c", "c"), (1, "a")])

@@ -52,6 +52,12 @@ def test_random_dags_with_loops_and_parallel_arcs():
                 assert found.min_margin == pytest.approx(made.margin, rel=1e-3)
 
 
+@pytest.mark.parametrize(("dtype", "n"), [("float32", 256), ("float16", 128), ("bfloat16", 64)])
+def test_half_precision_holds_as_many_vertices_as_stated(dtype, n):
+    chain = Digraph("chain", tuple(map(str, range(n))), tuple((k, k + 1) for k in range(n - 1)))
+    assert evaluate(one_head_dag(EspTask(chain), dtype=dtype).model, EspTask(chain)).errors == 0
+
+
 def test_a_cyclic_graph_is_refused_with_its_cycle():
     graph = read_graph(nx.DiGraph([("<a>", "b"), ("b", "c"), ("c", "<a>"), ("c", "d")], name="knot"))
     with pytest.raises(ValueError, match="'knot' has the cycle <a> -> b -> c -> <a>: take one-head, two-head"):
