@@ -19,7 +19,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from analyses.options import esp, instruments
+from analyses.options import esp, instruments, xor
 
 
 def _named(options: Any, name: str) -> Any:
@@ -30,21 +30,21 @@ def _named(options: Any, name: str) -> Any:
 class Study:
     """Train, construct, analyse, and write the report of one system."""
 
-    task: _named(esp.StudyOptions, "esp")  # type: ignore[valid-type]
+    task: _named(esp.StudyOptions, "esp") | _named(xor.StudyOptions, "xor")  # type: ignore[valid-type]
 
 
 @dataclass(frozen=True)
 class Build:
     """Constructed weights into a checkpoint."""
 
-    task: _named(esp.BuildOptions, "esp")  # type: ignore[valid-type]
+    task: _named(esp.BuildOptions, "esp") | _named(xor.BuildOptions, "xor")  # type: ignore[valid-type]
 
 
 @dataclass(frozen=True)
 class Train:
     """Learned weights into checkpoints."""
 
-    task: _named(esp.TrainOptions, "esp")  # type: ignore[valid-type]
+    task: _named(esp.TrainOptions, "esp") | _named(xor.TrainOptions, "xor")  # type: ignore[valid-type]
 
 
 COMMANDS: dict[str, type] = {
@@ -56,6 +56,7 @@ COMMANDS: dict[str, type] = {
     "patch": instruments.Patch,
     "score": instruments.Score,
     "roles": instruments.Roles,
+    "align": instruments.Align,
     "circuit": instruments.Circuit,
     "compare": instruments.Compare,
     "certify": instruments.Certify,
@@ -75,8 +76,6 @@ def parse(arguments: Sequence[str]) -> tuple[str, Any]:
     for name, options in list(COMMANDS.items())[1:]:
         union = union | _named(options, name)
     arguments = list(arguments)
-    if arguments[:1] in (["build"], ["train"], ["study"]) and arguments[1:2] == ["esp"]:
-        del arguments[1]  # tyro makes no subcommand of a lone choice
     errors = io.StringIO()
     try:
         with contextlib.redirect_stderr(errors):

@@ -180,7 +180,10 @@ class FixedPositions(nn.Module):
 
 
 class ProductUnembed(nn.Module):
-    """One output: `sign` times the product of `count` residual coordinates, the first of which is `first`."""
+    """One output: `sign` times the product of `count` residual coordinates, the first of which is `first`.
+
+    There is no W_U: what a head writes has no part of the output to itself.
+    """
 
     def __init__(self, cfg: Any, model: Any, *, first: int, count: int, sign: float = -1.0) -> None:
         super().__init__()
@@ -188,12 +191,6 @@ class ProductUnembed(nn.Module):
         self.first, self.count, self.sign = first, count, sign
         self.hook_in = HookPoint()
         self.hook_out = HookPoint()
-
-    @property
-    def W_U(self) -> Float[Tensor, "model factor"]:
-        """The directions whose product is the output; no sum of what is read along them is."""
-        axes = torch.eye(self.cfg.d_model, dtype=self.cfg.dtype, device=self.cfg.device)
-        return axes[:, self.first : self.first + self.count]
 
     def forward(self, residual: Float[Tensor, "batch position model"]) -> Float[Tensor, "batch position 1"]:
         factors = self.hook_in(residual)[..., self.first : self.first + self.count]

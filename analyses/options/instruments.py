@@ -66,6 +66,16 @@ class Roles:
 
 
 @dataclass(frozen=True)
+class Align:
+    """How exactly each head's query has found a target of its own, now and at the recorded steps of training."""
+
+    dir: Directory
+    shuffles: int = 64
+    """Shuffles of the targets for the chance level."""
+    common: Common = field(default_factory=Common)
+
+
+@dataclass(frozen=True)
 class Patch:
     """Put activations of a source run into a destination run, cell by cell."""
 

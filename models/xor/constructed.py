@@ -13,14 +13,17 @@ replaced, each at most 2 epsilon away. This is where one large gradient step end
 
 from __future__ import annotations
 
-from math import exp, log
+from dataclasses import replace
+from math import exp, inf, log
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from models.constructed import Constructed
 from models.xor.architecture import architecture, to_model
 from models.xor.ensemble import default_width, draw
-from models.xor.task import CIRCUIT_KINDS, XorTask
+from models.xor.task import XorTask
 
 VARIANT = "limit"
 EPSILON = 1e-9
@@ -32,19 +35,25 @@ def limit(
     width: int | None = None,
     scale: float | None = None,
     seed: int = 0,
+    positions: Float[Tensor, "position width"] | None = None,
     dtype: torch.dtype | str = torch.float32,
     device: str = "cpu",
 ) -> Constructed:
-    """The model whose head h attends to target h. width m: 6 ln d by default. `seed` draws the position vectors.
+    """The model whose head h attends to target h. width m: 6 ln d by default. `seed` draws the position vectors,
+    unless `positions` gives them (unit vectors, for instance another model's).
 
     scale: K; by default the one for which the bound leaves at most 1e-9 of a head's attention elsewhere.
     notes: `scale`, `closest` (c), `attention` (the bound, at least this much on the target), `max_error` (of f).
-    Raises ValueError for a scale that is not positive, or where another position coincides with a target's.
+    Raises ValueError for a scale that is not positive and finite, or where another position coincides with a target's.
     """
     heads = len(task.targets)
+    if positions is not None:
+        width = positions.shape[1]
     width = default_width(task.bits) if width is None else width
     start = "independent" if heads % 2 else "antisymmetric"
     drawn = draw(task, width=width, seeds=(seed,), start=start)
+    if positions is not None:
+        drawn = replace(drawn, positions=positions.to(drawn.positions)[None])
     at_targets = drawn.positions[0, list(task.targets)]
     cosines = at_targets @ drawn.positions[0].T
     cosines[torch.arange(heads), list(task.targets)] = -1.0
@@ -56,8 +65,8 @@ def limit(
         )
     if scale is None:
         scale = log((task.bits - 1) / EPSILON) / (1 - closest)
-    if not scale > 0:
-        raise ValueError(f"scale K = {scale}: it must be positive")
+    if not 0 < scale < inf:
+        raise ValueError(f"scale K = {scale}: it must be positive and finite")
     elsewhere = (task.bits - 1) * exp(-scale * (1 - closest))
     attention = 1 / (1 + elsewhere)
     model = to_model(drawn.with_queries(scale * at_targets[None]), device=device, dtype=dtype)
@@ -65,7 +74,7 @@ def limit(
         model=model,
         architecture=architecture(task, width),
         variant=VARIANT,
-        circuits={kind: task.circuit(VARIANT, kind) for kind in CIRCUIT_KINDS},
+        circuits={kind: task.circuit(VARIANT, kind) for kind in task.circuit_kinds},
         roles={(0, head): name for head, name in enumerate(task.role_names)},
         options={"width": width, "scale": scale, "seed": seed},
         errors=0,

@@ -51,6 +51,10 @@ class Ensemble:
         """The same models with other queries."""
         return replace(self, queries=queries)
 
+    def to(self, dtype: torch.dtype) -> Ensemble:
+        """The same models in another dtype."""
+        return replace(self, positions=self.positions.to(dtype), queries=self.queries.to(dtype))
+
     def select(self, rows: Sequence[int]) -> Ensemble:
         """The models at `rows`."""
         rows = list(rows)
@@ -94,14 +98,21 @@ def default_width(bits: int) -> int:
     return ceil(6 * log(bits))
 
 
+def default_kappa(task: XorTask, width: int) -> float:
+    """1024 sqrt(m) ln d, far beyond the sqrt(m) ln d that theory asks for.
+
+    There is no upper limit: a larger step only sharpens the attention at the positions that the first gradient chose.
+    """
+    return 1024 * sqrt(width) * log(task.bits)
+
+
 def step_size(task: XorTask, width: int, kappa: float | None = None) -> float:
     """eta at which the first step moves a target's score by kappa: kappa d^k / (2 (k-1)!), kappa d^2 / 2 for two heads.
 
-    kappa = 1024 sqrt(m) ln d by default. There is no upper limit: a larger step only sharpens the attention at the
-    positions that the first gradient chose.
+    kappa: `default_kappa` by default.
     """
     heads = len(task.targets)
-    kappa = 1024 * sqrt(width) * log(task.bits) if kappa is None else kappa
+    kappa = default_kappa(task, width) if kappa is None else kappa
     factorial = 1.0
     for number in range(2, heads):
         factorial *= number

@@ -19,7 +19,8 @@ from interp.roles import Role
 from models.task import Contrast, Examples, LogitMetric
 
 LISTED_UP_TO = 12
-CIRCUIT_KINDS = ("resample", "positional_mean", "zero")
+KEYS_UNTOUCHED = ("resample", "positional_mean")
+KEYS_TAKEN = ("mean", "zero")
 
 
 @dataclass(frozen=True)
@@ -179,23 +180,32 @@ class XorTask:
 
         return {role.name: agreement(role) for role in roles}
 
+    @property
+    def circuit_kinds(self) -> tuple[str, ...]:
+        """The kinds of ablation under which the limit's circuit is known; one per target's contrast among them."""
+        return (*KEYS_UNTOUCHED, *KEYS_TAKEN, *(f"resample:{name}" for name in self.role_names))
+
     def circuit(self, variant: str, ablation: str) -> Circuit:
         """The circuit of the constructed model `limit`, in which head h reads target h, under `ablation`.
 
         What carries the answer: the bit of target h as head h's value, and the head's output as the CLS reads it.
-        The key at the target is part of it under `zero` only: it is the same in every run, so that a value taken
-        from other runs changes nothing. Raises KeyError, with what is known, for another variant or ablation.
+        The key at the target is part of it where it is replaced by something else (`mean`, `zero`): at one position
+        it is the same in every run, so that a value taken from other runs changes nothing. `resample:target-h`
+        replaces by runs that differ in that one bit, which passes through head h alone. Raises KeyError, with what
+        is known, for another variant or ablation.
         """
-        if variant != "limit" or ablation not in CIRCUIT_KINDS:
+        if variant != "limit" or ablation not in self.circuit_kinds:
             raise KeyError(
                 f"the circuit of '{variant}' under '{ablation}' ablation is not known; "
-                f"known: limit under {', '.join(CIRCUIT_KINDS)}"
+                f"known: limit under {', '.join(self.circuit_kinds)}"
             )
         edges = set()
-        for head, target in enumerate(self.targets):
+        for head, (name, target) in enumerate(zip(self.role_names, self.targets, strict=True)):
+            if ablation not in (*KEYS_UNTOUCHED, *KEYS_TAKEN, f"resample:{name}"):
+                continue
             node = Node("head", 0, head)
             edges |= {Edge(START, node, "v", target), Edge(node, END, "end", self.cls)}
-            if ablation == "zero":
+            if ablation in KEYS_TAKEN:
                 edges.add(Edge(START, node, "k", target))
         return Circuit(
             edges=frozenset(edges),

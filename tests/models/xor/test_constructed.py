@@ -5,11 +5,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from interp.interventions import Intervention
 from interp.model import run
+from interp.paths import patch_edges
+from interp.recovery import recovery
 from models.hooked import build
 from models.xor.architecture import from_model
 from models.xor.constructed import limit
-from models.xor.task import CIRCUIT_KINDS, XorTask
+from models.xor.task import XorTask
 
 
 @settings(max_examples=20, deadline=None)
@@ -64,12 +67,32 @@ def test_each_heads_value_at_its_target_carries_the_answer_and_nothing_else_does
             assert (output - sign * examples.targets[:, 0]).abs().max() < 1e-7
 
 
+@pytest.mark.parametrize("heads", [2, 3])
+def test_exact_edge_patching_finds_the_circuit_and_nothing_else(heads: int) -> None:
+    task = XorTask(9, (2, 5, 8)[:heads])
+    made = limit(task, dtype="float64")
+    contrasts = task.contrasts(count=24)
+    source = contrasts["target-0"].source
+    metric = contrasts["target-0"].metrics["agreement"]
+    for kind, truth in made.circuits.items():
+        slot = kind.partition(":")[2]
+        if slot:
+            intervention = Intervention("patch", contrasts[slot].destination)
+        else:
+            intervention = Intervention(kind, None if kind == "zero" else source, 0)  # type: ignore[arg-type]
+        effects = patch_edges(made.model, source, metric, intervention, read=(task.cls,))
+        found = recovery(effects, truth, seed=0)
+        assert found.auroc == 1.0, kind
+        assert found.smallest_true > 0.5, kind
+        assert found.largest_false < 0.01, kind
+
+
 def test_the_record_rebuilds_the_model() -> None:
     task = XorTask(20, (0, 19))
     made = limit(task, scale=30.0, seed=5)
     again = limit(task, **made.options)
     assert made.variant == "limit"
-    assert set(made.circuits) == set(CIRCUIT_KINDS)
+    assert set(made.circuits) == set(task.circuit_kinds)
     assert made.roles == {(0, 0): "target-0", (0, 1): "target-1"}
     for name, value in made.model.state_dict().items():
         assert torch.equal(value, again.model.state_dict()[name])

@@ -1,0 +1,65 @@
+"""How well a model does sparse parity: its error on samples, the exact one, and where its heads look."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from scipy.optimize import linear_sum_assignment
+
+from interp.model import run, untouched
+from models.hooked import HookedTransformer
+from models.xor.architecture import from_model
+from models.xor.task import XorTask
+
+BATCH = 1 << 22  # positions of one pass
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """loss: mean squared error on `samples` inputs. max_error: the largest |f - y| among them.
+
+    Of attention models, None for a feed-forward network: population_loss, exact over all 2^d inputs; one_to_one,
+    whether each head's largest |attention| is on a target of its own; attention_at_targets, for each head in turn the
+    share of its |attention| on the target that it is matched with.
+    """
+
+    samples: int
+    loss: float
+    max_error: float
+    population_loss: float | None
+    one_to_one: bool | None
+    attention_at_targets: list[float] | None
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields by name."""
+        return asdict(self)
+
+
+def evaluate(model: HookedTransformer, task: XorTask, *, seed: int = 0, count: int | None = None) -> Evaluation:
+    """Measure `model` on all inputs where d <= 12 and `count` is None, else on `count` (4096) drawn with `seed`."""
+    examples = task.examples(seed=seed, count=count)
+    length = model.cfg.n_ctx
+    rows = max(1, BATCH // (length * length * model.cfg.n_heads))
+    errors = []
+    with untouched(model):
+        for start in range(0, len(examples), rows):
+            part = examples[slice(start, start + rows)].to(model.cfg.device or "cpu")
+            answer = run(model, part.inputs)[:, -1, 0].double()
+            errors.append((answer - part.targets[:, 0].double()).cpu())
+    error = torch.cat(errors)
+    if not model.cfg.attn_only:
+        return Evaluation(len(examples), float((error**2).mean()), float(error.abs().max()), None, None, None)
+    models = from_model(model, task).to(torch.float64)
+    size = models.attention()[0].abs()
+    shares = (size[:, list(task.targets)] / size.sum(dim=-1, keepdim=True)).cpu().numpy()
+    heads, columns = linear_sum_assignment(shares, maximize=True)
+    return Evaluation(
+        samples=len(examples),
+        loss=float((error**2).mean()),
+        max_error=float(error.abs().max()),
+        population_loss=max(0.0, float(models.loss())),
+        one_to_one=bool(models.placement().one_to_one),
+        attention_at_targets=[float(share) for share in shares[heads, columns]],
+    )
