@@ -141,8 +141,8 @@ def frozen_labels(
 
 
 PLAIN = Recipe(
-    steps=1000,
-    lr=30.0,
+    steps=1500,
+    lr=2.0,
     optimiser="sgd",
     clip=None,
     warmup=0,
