@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -160,17 +161,15 @@ def run(
     pairs = list(hooks.items()) if isinstance(hooks, Mapping) else list(hooks)
     require_hooks(model, [name for name, _ in pairs])
     fired: set[str] = set()
-
-    def watched(name: str, edit: Hook) -> Hook:
-        def hook(activation: Tensor, hook: Any) -> Tensor | None:
-            fired.add(name)
-            return edit(activation, hook=hook)
-
-        return hook
-
-    logits = model.run_with_hooks(inputs, fwd_hooks=[(name, watched(name, edit)) for name, edit in pairs])
+    watched = [(name, partial(_watched, name=name, edit=edit, fired=fired)) for name, edit in pairs]
+    logits = model.run_with_hooks(inputs, fwd_hooks=watched)
     require_fired([name for name, _ in pairs], fired)
     return logits
+
+
+def _watched(activation: Tensor, hook: Any, *, name: str, edit: Hook, fired: set[str]) -> Tensor | None:
+    fired.add(name)
+    return edit(activation, hook=hook)
 
 
 def activations(model: HookedModel, inputs: Tensor, names: Sequence[str]) -> tuple[Tensor, dict[str, Tensor]]:
@@ -179,12 +178,10 @@ def activations(model: HookedModel, inputs: Tensor, names: Sequence[str]) -> tup
     Returned activations are detached copies, so an edit of theirs cannot reach the model. Errors as for `run`.
     """
     kept: dict[str, Tensor] = {}
-
-    def keep(name: str) -> Hook:
-        def hook(activation: Tensor, hook: Any) -> None:
-            kept[name] = activation.detach().clone()
-
-        return hook
-
-    logits = run(model, inputs, [(name, keep(name)) for name in dict.fromkeys(names)])
+    hooks = [(name, partial(_keep, name=name, kept=kept)) for name in dict.fromkeys(names)]
+    logits = run(model, inputs, hooks)
     return logits, kept
+
+
+def _keep(activation: Tensor, hook: Any, *, name: str, kept: dict[str, Tensor]) -> None:
+    kept[name] = activation.detach().clone()

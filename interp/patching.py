@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
 from interp.engines import Cells, Cone, ConeSweep, Expand, Unsupported
@@ -195,14 +196,17 @@ def _observed(
         return activations(model, inputs, names)
     kept: dict[str, Tensor] = {}
 
-    def keep(activation: Tensor, hook: Any) -> None:
-        kept[hook.name] = activation.detach()
-
-    def cut(residual: Tensor, hook: Any) -> Tensor:
-        return residual[:, list(require_positions(read, residual.shape[1]))]
-
     last = hook_name("resid_post", int(model.cfg.n_layers) - 1)
-    return run(model, inputs, [*((name, keep) for name in names), (last, cut)]), kept
+    hooks = [(name, partial(_keep, kept=kept)) for name in names]
+    return run(model, inputs, [*hooks, (last, partial(_cut, read=read))]), kept
+
+
+def _keep(activation: Tensor, hook: Any, *, kept: dict[str, Tensor]) -> None:
+    kept[hook.name] = activation.detach()
+
+
+def _cut(residual: Tensor, hook: Any, *, read: Sequence[int] | None) -> Tensor:
+    return residual[:, list(require_positions(read, residual.shape[1]))]
 
 
 def _measured(named: Mapping[str, Metric], logits: Tensor) -> Float[Tensor, "metric example"]:
@@ -223,34 +227,40 @@ def _run(
     reach = torch.stack([runner.reaches(layer, torch.arange(count)) for layer in layers])
     ran = reach & changed.any(-1).cpu()
     batched = [BatchedMetric(metric, name) for name, metric in named.items()]
-    waiting: list[tuple[int, Tensor, Tensor]] = []
-
-    def measure() -> None:
-        if not waiting:
-            return
-        logits = torch.cat([logits for *_, logits in waiting]) if len(waiting) > 1 else waiting[0][2]
-        row = torch.cat([torch.full((len(which),), row) for row, which, _ in waiting])
-        which = torch.cat([which for _, which, _ in waiting])
-        for number, metric in enumerate(batched):
-            value = metric(logits).to(values.dtype)
-            values[number, row, which] = torch.where(changed[row, which], value, baseline[number])
-        waiting.clear()
-
     with _bar(int(ran.sum()), progress) as advance:
-        size = 0
-        for row, layer in enumerate(layers):
-            which = ran[row].nonzero().flatten()
-            for chunk, logits in runner.sweep(layer, which) if len(which) else ():
-                waiting.append((row, chunk, logits))
-                size += logits.numel() * logits.element_size()
-                if size > _GATHER:
-                    measure()
-                    size = 0
-                advance(len(chunk))
-        measure()
+        for row, which, logits in _gathered(runner, layers, ran):
+            for number, metric in enumerate(batched):
+                value = metric(logits).to(values.dtype)
+                values[number, row, which] = torch.where(changed[row, which], value, baseline[number])
+            advance(len(which))
     notes = [f"metric '{m.name}' was looped over cells ({m.looped})" for m in batched if m.looped is not None]
     inner = [len(cells.grid.labels[axis]) for axis in cells.axes]
     return _arranged(values, cells.grid, 1, inner), _arranged(ran, cells.grid, 0, inner), notes
+
+
+def _gathered(
+    runner: ConeSweep | Expand, layers: Sequence[int], ran: Bool[Tensor, "layer cell"]
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """(row of `layers`, cell, logits) of the cells to run, a few chunks together: a metric costs much per call."""
+    parts: list[tuple[Tensor, Tensor, Tensor]] = []
+    size = 0
+    for row, layer in enumerate(layers):
+        which = ran[row].nonzero().flatten()
+        for chunk, logits in runner.sweep(layer, which) if len(which) else ():
+            parts.append((torch.full_like(chunk, row), chunk, logits))
+            size += logits.numel() * logits.element_size()
+            if size > _GATHER:
+                yield _joined(parts)
+                parts, size = [], 0
+    if parts:
+        yield _joined(parts)
+
+
+def _joined(parts: list[tuple[Tensor, Tensor, Tensor]]) -> tuple[Tensor, Tensor, Tensor]:
+    if len(parts) == 1:
+        return parts[0]
+    row, which, logits = (torch.cat(column) for column in zip(*parts, strict=True))
+    return row, which, logits
 
 
 def _arranged(values: Tensor, cells: Grid, before: int, inner: list[int]) -> Tensor:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -451,9 +451,9 @@ def norm_of(module: Any) -> Callable[[Tensor], Tensor]:
     weight, bias = (None if value is None else value.detach() for value in (weight, bias))
     if kind.startswith("LayerNorm"):
         return lambda x: F.layer_norm(x, x.shape[-1:], weight, bias, eps)
+    return partial(_rms, weight=weight, eps=eps)
 
-    def rms(x: Tensor) -> Tensor:
-        x = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps)
-        return x if weight is None else x * weight
 
-    return rms
+def _rms(x: Tensor, *, weight: Tensor | None, eps: float) -> Tensor:
+    x = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps)
+    return x if weight is None else x * weight

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -55,7 +56,7 @@ class Expand:
 
     def _trial(self) -> bool:
         site = hook_name("resid_pre" if len(self.baseline) > 1 else "z", 0)
-        hooks = [(site, self._repeated(2)), (hook_name("resid_post", self._last), self._sliced)]
+        hooks = [(site, partial(_repeat, count=2)), (hook_name("resid_post", self._last), self._sliced)]
         try:
             logits = run(self.model, self.inputs, hooks)
         except Exception:
@@ -65,12 +66,6 @@ class Expand:
             return False
         tolerance = 1e-9 if twice.dtype == torch.float64 else 1e-3
         return bool(torch.allclose(logits, twice, rtol=tolerance, atol=tolerance * float(twice.abs().max() + 1e-30)))
-
-    def _repeated(self, count: int) -> Hook:
-        def repeat(residual: Tensor, hook: Any) -> Tensor:
-            return residual.repeat(count, *[1] * (residual.ndim - 1))
-
-        return repeat
 
     def _sliced(self, residual: Tensor, hook: Any) -> Tensor:
         return residual[:, self.read]
@@ -102,14 +97,10 @@ class Expand:
         mask, new = cells.edits(layer, chunk), cells.after(layer)
         examples = new.shape[0]
 
-        def write(activation: Tensor, hook: Any) -> Tensor:
-            live = activation.unflatten(0, (-1, examples)) if activation.shape[0] != examples else activation[None]
-            return torch.where(mask, new, live).flatten(0, 1)
-
-        edits: list[Pair] = [(name, write)]
+        edits: list[Pair] = [(name, partial(_write, new=new, mask=mask))]
         inputs = self.inputs
         if self._inside and examples > 1:
-            edits.insert(0, (hook_name("resid_pre", layer), self._repeated(len(chunk))))
+            edits.insert(0, (hook_name("resid_pre", layer), partial(_repeat, count=len(chunk))))
         elif not self._inside and len(chunk) > 1:
             inputs = inputs.repeat(len(chunk), *[1] * (inputs.ndim - 1))
         if self._inside:
@@ -118,3 +109,13 @@ class Expand:
         if not self._inside:
             logits = logits[:, self.read]
         return logits.unflatten(0, (len(chunk), examples))
+
+
+def _repeat(residual: Tensor, hook: Any, *, count: int) -> Tensor:
+    return residual.repeat(count, *[1] * (residual.ndim - 1))
+
+
+def _write(activation: Tensor, hook: Any, *, new: Tensor, mask: Tensor) -> Tensor:
+    examples = new.shape[0]
+    live = activation.unflatten(0, (-1, examples)) if activation.shape[0] != examples else activation[None]
+    return torch.where(mask, new, live).flatten(0, 1)
