@@ -19,7 +19,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from analyses.options import esp, instruments, xor
+from analyses.options import esp, instruments, tree, xor
 
 
 def _named(options: Any, name: str) -> Any:
@@ -30,21 +30,21 @@ def _named(options: Any, name: str) -> Any:
 class Study:
     """Train, construct, analyse, and write the report of one system."""
 
-    task: _named(esp.StudyOptions, "esp") | _named(xor.StudyOptions, "xor")  # type: ignore[valid-type]
+    task: _named(esp.StudyOptions, "esp") | _named(tree.StudyOptions, "tree") | _named(xor.StudyOptions, "xor")  # type: ignore[valid-type]
 
 
 @dataclass(frozen=True)
 class Build:
     """Constructed weights into a checkpoint."""
 
-    task: _named(esp.BuildOptions, "esp") | _named(xor.BuildOptions, "xor")  # type: ignore[valid-type]
+    task: _named(esp.BuildOptions, "esp") | _named(tree.BuildOptions, "tree") | _named(xor.BuildOptions, "xor")  # type: ignore[valid-type]
 
 
 @dataclass(frozen=True)
 class Train:
     """Learned weights into checkpoints."""
 
-    task: _named(esp.TrainOptions, "esp") | _named(xor.TrainOptions, "xor")  # type: ignore[valid-type]
+    task: _named(esp.TrainOptions, "esp") | _named(tree.TrainOptions, "tree") | _named(xor.TrainOptions, "xor")  # type: ignore[valid-type]
 
 
 COMMANDS: dict[str, type] = {

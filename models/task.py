@@ -111,8 +111,11 @@ class Task(Protocol):
         """role -> performance per example of that role's inputs, from the full logits; what an ablation is held to."""
         ...
 
-    def circuit(self, variant: str, ablation: str) -> Circuit:
-        """The true circuit of the constructed model `variant` under `ablation`; KeyError lists what is known."""
+    def circuit(self, variant: str, ablation: str, *, read: Sequence[int] | None = None) -> Circuit:
+        """The true circuit of the constructed model `variant` under `ablation`; KeyError lists what is known.
+
+        read: the positions whose answers count; None is all that the task reads.
+        """
         ...
 
     def options(self) -> dict[str, Any]:

@@ -54,7 +54,7 @@ def run(options: Options) -> dict[str, Any]:
         "distance": kept.distance,
         "faithfulness": kept.faithfulness,
         "left_without_it": kept.left,
-        "recovery": _recovery(checkpoint, task, name, effects, options.common.seed),
+        "recovery": _recovery(checkpoint, task, name, contrast.read, effects, options.common.seed),
         "engine": effects.engine,
         "warning": effects.warning,
         "device": effects.device,
@@ -78,19 +78,19 @@ def _edge(edge: Edge, weight: float) -> dict[str, Any]:
     return {"from": str(edge.source), "to": str(edge).split(" -> ")[1], "weight": weight}
 
 
-def _truth(checkpoint: Checkpoint, task: Task, ablation: str) -> Circuit | None:
+def _truth(checkpoint: Checkpoint, task: Task, ablation: str, read: tuple[int, ...]) -> Circuit | None:
     if checkpoint.variant is None:
         return None
     try:
-        return task.circuit(checkpoint.variant, ablation)
+        return task.circuit(checkpoint.variant, ablation, read=read)
     except KeyError:
         return None
 
 
 def _recovery(
-    checkpoint: Checkpoint, task: Task, ablation: str, effects: EdgeEffects, seed: int
+    checkpoint: Checkpoint, task: Task, ablation: str, read: tuple[int, ...], effects: EdgeEffects, seed: int
 ) -> dict[str, Any] | None:
-    truth = _truth(checkpoint, task, ablation)
+    truth = _truth(checkpoint, task, ablation, read)
     if truth is None:
         return None
     result = recovery(effects, truth, seed=seed)

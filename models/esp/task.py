@@ -244,8 +244,11 @@ class EspTask:
 
         return {role.name: accuracy(role) for role in roles}
 
-    def circuit(self, variant: str, ablation: str) -> Circuit:
-        """The true circuit of a construction under one kind of ablation; KeyError lists what is known."""
+    def circuit(self, variant: str, ablation: str, *, read: Sequence[int] | None = None) -> Circuit:
+        """The true circuit of a construction under one kind of ablation; KeyError lists what is known.
+
+        `read` has no part: there is one answer, at '#'.
+        """
         return true_circuit(variant, ablation, induction=self.induction)
 
     def options(self) -> dict[str, Any]:

@@ -100,7 +100,8 @@ def construct(
     with torch.no_grad():
         for name, value in state.items():
             parameters[name].copy_(value)
-    circuits = {kind: true_circuit(task.layout, variant, kind) for kind in KINDS}
+    kinds = [kind for kind in KINDS if task.staged or kind != "resample:predecessor"]
+    circuits = {kind: true_circuit(task.layout, variant, kind) for kind in kinds}
     one_hot = label_width is None
     margin = bound(float(beta), task.layout.length) if one_hot else None
     return Constructed(

@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from models.task import Contrast
+from models.tree.circuits import contrast_read
 from models.tree.layout import Layout
 from models.tree.tokens import Labels
 from models.tree.trees import Forest
@@ -38,12 +39,12 @@ def contrast(
     path, _ = forest.ancestors()
     rows = torch.arange(len(forest))
     altered = tokens.clone()
-    step = layout.depth // 2
+    step, read = layout.depth // 2, contrast_read(name, layout)
     if name == "goal":
         answer = forest.parent[rows, forest.goal]
         other = _choose((forest.parent >= 0) & (forest.parent != answer[:, None]), generator)
         altered[:, layout.goal, 1] = labels[rows, other]
-        read, wrong = layout.goal, labels[rows, forest.parent[rows, other]]
+        wrong = labels[rows, forest.parent[rows, other]]
         right = labels[rows, answer]
     elif name == "edge":
         child = path[:, step]
@@ -51,13 +52,13 @@ def contrast(
         other = _choose(forest.present & ~_below(forest, child) & (_index(forest) != answer[:, None]), generator)
         where = ((tokens[..., 0] == 1) & (tokens[..., 2] == labels[rows, child][:, None])).long().argmax(1)
         altered[rows, where, 1] = labels[rows, other]
-        read, right, wrong = layout.goal + step, labels[rows, answer], labels[rows, other]
+        right, wrong = labels[rows, answer], labels[rows, other]
     else:
         node, answer = path[:, step + 1], path[:, step]
         allowed = forest.present & (_index(forest) != answer[:, None]) & (_index(forest) != node[:, None])
         other = _choose(allowed, generator)
         altered[:, layout.goal + step + 1, 2] = labels[rows, other]
-        read, right, wrong = layout.reverse[layout.depth - step - 1], labels[rows, answer], labels[rows, other]
+        right, wrong = labels[rows, answer], labels[rows, other]
 
     def logit_difference(logits: Float[Tensor, "example read vocabulary"]) -> Float[Tensor, " example"]:
         return _pick(logits, right) - _pick(logits, wrong)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -108,6 +109,19 @@ def curriculum(
     recipe = replace(recipe, steps=sum(steps), batch=batches[-1])
     stages = tuple(Stage(task, count, batch) for task, count, batch in zip(tasks, steps, batches, strict=True))
     return Plan(tasks[-1], plan, recipe, stages, _random_start(plan, recipe, dtype), "curriculum")
+
+
+def usual_stages(
+    tasks: Sequence[TreeTask], *, steps: int | None = None, batch: int | None = None
+) -> tuple[list[int], list[int]]:
+    """Steps and batches of a curriculum: 3 000 steps, then 2 000 a stage, or `steps` in that proportion; batches by
+    powers of two so that a step holds about 4 096 positions, 8 to 64 trees, or `batch` each.
+    """
+    share = [3000] + [2000] * (len(tasks) - 1)
+    if steps is not None:
+        share = [max(1, round(steps * part / sum(share))) for part in share]
+    fitting = [2 ** round(math.log2(4096 / task.layout.length)) for task in tasks]
+    return share, [max(8, min(64, size)) if batch is None else batch for size in fitting]
 
 
 def frozen_labels(

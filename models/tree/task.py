@@ -20,7 +20,7 @@ from models.tree.layout import DIRECTIONS, FORMS, Layout
 from models.tree.metrics import path_metrics
 from models.tree.roles import queries_and_answers, role_targets
 from models.tree.source import TreeSource, stream
-from models.tree.tokens import Labels, Sequences, encode
+from models.tree.tokens import BACK, BOS, EDGE, TYPES, Labels, Sequences, encode
 from models.tree.trees import Forest
 
 _TEST, _TRAIN, _CONTRAST = range(3)
@@ -167,11 +167,29 @@ class TreeTask:
             found[role.name] = path_metrics(read, targets, {role.name: read >= 0})[role.name]
         return found
 
-    def circuit(self, variant: str, ablation: str) -> Circuit:
-        """The true circuit of the constructed `variant` (`backward`, `forward`) under `ablation`; KeyError lists
-        what is known. Its positions are the layout's.
+    def circuit(self, variant: str, ablation: str, *, read: Sequence[int] | None = None) -> Circuit:
+        """The true circuit of the constructed `variant` (`backward`, `forward`) under `ablation`, in this layout.
+
+        read: the positions of the answers that count, all by default. KeyError lists what is known.
         """
-        return true_circuit(self.layout, variant, ablation)
+        return true_circuit(self.layout, variant, ablation, read)
+
+    def token_labels(self, row: Int[Tensor, "position ..."]) -> tuple[str, ...]:
+        """What stands at each position of one example: `7 -> 3` for an edge, `back 3 (7)` for a visited node, ..."""
+        names = self.tokens.inputs
+        if self.form == "plain":
+            return tuple(
+                {self.tokens.bos: "bos", self.tokens.nul: "?"}.get(t, names[min(t, len(names) - 1)])
+                for t in row.tolist()
+            )
+        shown = []
+        for kind, a, b in row.tolist():
+            if kind == EDGE:
+                shown.append(f"{names[a]} → {names[b]}")
+            else:
+                carried = f" ({names[b]})" if kind == BACK else ""
+                shown.append("bos" if kind == BOS else f"{TYPES[kind]} {names[a]}{carried}")
+        return tuple(shown)
 
     def deepest_only(self) -> TreeTask:
         """The same task with one depth, the largest, so that all sequences have one layout."""

@@ -185,14 +185,14 @@ class XorTask:
         """The kinds of ablation under which the limit's circuit is known; one per target's contrast among them."""
         return (*KEYS_UNTOUCHED, *KEYS_TAKEN, *(f"resample:{name}" for name in self.role_names))
 
-    def circuit(self, variant: str, ablation: str) -> Circuit:
+    def circuit(self, variant: str, ablation: str, *, read: Sequence[int] | None = None) -> Circuit:
         """The circuit of the constructed model `limit`, in which head h reads target h, under `ablation`.
 
         What carries the answer: the bit of target h as head h's value, and the head's output as the CLS reads it.
         The key at the target is part of it where it is replaced by something else (`mean`, `zero`): at one position
         it is the same in every run, so that a value taken from other runs changes nothing. `resample:target-h`
         replaces by runs that differ in that one bit, which passes through head h alone. Raises KeyError, with what
-        is known, for another variant or ablation.
+        is known, for another variant or ablation. `read` has no part: the CLS alone is read.
         """
         if variant != "limit" or ablation not in self.circuit_kinds:
             raise KeyError(

@@ -4,9 +4,11 @@ import pytest
 import torch
 
 from interp.circuits import END, START, Edge, Node
+from interp.interventions import Intervention
 from interp.model import activations, run
+from interp.paths import patch_edges
 from interp.roles import score
-from models.tree.circuits import KINDS
+from models.tree.circuits import KINDS, true_circuit
 from models.tree.constructed import bound, construct, label_vectors
 from models.tree.evaluation import answer, evaluate
 from models.tree.generation import agreement
@@ -159,7 +161,7 @@ def effects(model, task, ablation: str) -> dict[Edge, float]:
     return found
 
 
-@pytest.mark.parametrize("ablation", KINDS)
+@pytest.mark.parametrize("ablation", ["resample", "positional_mean"])
 @pytest.mark.parametrize("direction", ["backward", "forward"])
 def test_the_true_circuit_is_what_moves_the_answers(direction, ablation):
     task = TreeTask(TreeSource(depths=(2,), nodes=4, labels=32, split="none"), direction)
@@ -170,3 +172,29 @@ def test_the_true_circuit_is_what_moves_the_answers(direction, ablation):
     assert set(inside) == set(true.edges)
     assert min(inside.values()) > 1.0, min(inside, key=lambda edge: inside[edge])
     assert max(outside.values()) < 1e-3, max(outside, key=lambda edge: outside[edge])
+
+
+@pytest.mark.parametrize("name", ["goal", "edge", "predecessor"])
+@pytest.mark.parametrize("generic", [True, False])
+def test_the_circuit_of_one_answer(name, generic):
+    """At the one position that a contrast reads: other trees put in, or the contrast's own altered runs."""
+    task = TreeTask(TreeSource(depths=(3,), labels=64, nodes=8))
+    contrast = task.contrasts(count=80)[name]
+    put = Intervention("positional_mean", contrast.source) if generic else Intervention("patch", contrast.destination)
+    model = construct(task, "forward", dtype=torch.float64).model
+    metric = contrast.metrics["log_probability"]
+    found = patch_edges(model, contrast.source, metric, put, read=contrast.read)
+    effect = dict(zip(found.edges, found.scores().tolist(), strict=True))
+    true = task.circuit("forward", "positional_mean" if generic else f"resample:{name}", read=contrast.read).edges
+    assert true <= set(effect)
+    assert min(effect[edge] for edge in true) > 0.05, min(true, key=lambda edge: effect[edge])
+    assert max(value for edge, value in effect.items() if edge not in true) < 1e-3
+
+
+def test_circuits_of_parts_of_the_answers_make_up_the_whole():
+    layout = TreeTask(TreeSource(depths=(3,), nodes=8)).layout
+    parts = [true_circuit(layout, "forward", "resample", [position]).edges for position in layout.read]
+    assert frozenset().union(*parts) == true_circuit(layout, "forward", "resample").edges
+    assert not true_circuit(layout, "forward", "resample:goal", [layout.goal + 1]).edges
+    assert set(construct(TreeTask(), "forward").circuits) == set(KINDS)
+    assert "resample:predecessor" not in construct(TreeTask(direction="backward"), "backward").circuits

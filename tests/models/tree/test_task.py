@@ -228,7 +228,7 @@ def test_the_circuit_of_another_task_is_refused():
     assert isinstance(task.circuit("forward", "resample"), Circuit)
     for variant, ablation, words in (
         ("sideways", "resample", "there are backward, forward"),
-        ("forward", "zero", "known: resample, positional_mean"),
+        ("forward", "zero", "known: resample, positional_mean, resample:goal"),
         ("backward", "resample", "another task"),
     ):
         with pytest.raises(KeyError, match=words):

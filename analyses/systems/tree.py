@@ -1,0 +1,168 @@
+"""Path finding in trees for the commands: build, train, evaluate, and the peers that a checkpoint is held against."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from analyses.options.tree import BuildOptions, TrainOptions
+from models.checkpoints import Checkpoint, save
+from models.constructed import Constructed
+from models.hooked import HookedTransformer, initialise
+from models.hooked import build as build_model
+from models.tree.constructed import construct
+from models.tree.evaluation import evaluate as evaluate_model
+from models.tree.given import read
+from models.tree.recipes import (
+    INIT_SCALE,
+    PLAIN,
+    RECIPE,
+    Plan,
+    curriculum,
+    direct,
+    frozen_labels,
+    plain_descent,
+    usual_stages,
+)
+from models.tree.runs import train as train_plan
+from models.tree.source import TreeSource
+from models.tree.task import TreeTask
+
+EVALUATED = 2000
+
+
+def task(checkpoint: Checkpoint) -> TreeTask:
+    """The task that the checkpoint was made for."""
+    return TreeTask.from_options(checkpoint.task_options)
+
+
+def trees(options: BuildOptions | TrainOptions, *, split: str = "labelling") -> TreeSource:
+    """The trees that the options name. Raises ValueError or FileNotFoundError where there are none such."""
+    if options.tree is None:
+        if options.goal is not None:
+            raise ValueError("a goal is named in a given tree only: give the file with --tree, or leave --goal out")
+        return TreeSource(options.depth, options.shape, options.vocabulary, options.nodes, split=split)
+    given = read(options.tree)
+    return TreeSource((), "given", options.vocabulary, split=split, given=given, goal=options.goal)
+
+
+def build(options: BuildOptions) -> Checkpoint:
+    """Construct, evaluate and save. Raises KeyError for another variant, ValueError for impossible trees or labels."""
+    tree = TreeTask(trees(options), "backward" if options.variant == "backward" else "forward")
+    made = construct(
+        tree,
+        options.variant,
+        beta=options.beta,
+        label_width=options.label_width,
+        seed=options.common.seed,
+        dtype=options.dtype,
+        device=options.common.device,
+    )
+    checkpoint = checkpoint_of(made, tree, options.common.seed)
+    return replace(checkpoint, directory=save(options.out, checkpoint))
+
+
+def checkpoint_of(made: Constructed, tree: TreeTask, seed: int) -> Checkpoint:
+    """A constructed model as a checkpoint, evaluated on 200 trees."""
+    metrics = evaluate_model(made.model, tree, seed=seed, count=200).to_json()
+    return Checkpoint(
+        model=made.model,
+        architecture=made.architecture,
+        task=tree.name,
+        task_options=tree.options(),
+        variant=made.variant,
+        seed=seed,
+        metrics=metrics | {"options": dict(made.options), "notes": dict(made.notes)},
+    )
+
+
+def plan(options: TrainOptions) -> Plan:
+    """What the options train. Raises ValueError where they do not go together."""
+    if options.recipe == "curriculum" and (options.tree is not None or len(options.depth) < 2):
+        raise ValueError("a curriculum needs two depths or more, e.g. --depth 3 5 7, and no --tree")
+    if options.recipe in ("plain-descent", "frozen-labels") and (options.layers, options.form) != (1, "pair"):
+        raise ValueError(f"{options.recipe} is for one layer on pair tokens: leave --layers and --form as they are")
+    source = trees(options, split=options.split)
+    tree = TreeTask(source, options.direction, options.chain_of_thought, options.form)
+    recipe = PLAIN if options.recipe == "plain-descent" else RECIPE
+    changes = {name: getattr(options, name) for name in ("steps", "batch", "lr")}
+    recipe = replace(recipe, **{name: value for name, value in changes.items() if value is not None})
+    if options.recipe == "curriculum":
+        tasks = [replace(tree, trees=replace(source, depths=(depth,))) for depth in options.depth]
+        steps, batches = usual_stages(tasks, steps=options.steps, batch=options.batch)
+        return curriculum(
+            tasks, steps, batches, heads=options.heads, d_model=options.d_model, d_head=options.d_head, recipe=recipe
+        )
+    if options.recipe == "plain-descent":
+        return plain_descent(tree, recipe=recipe)
+    if options.recipe == "frozen-labels":
+        return frozen_labels(
+            tree, heads=options.heads, label_width=options.label_width, d_head=options.d_head, recipe=recipe
+        )
+    return direct(
+        tree,
+        heads=options.heads,
+        layers=options.layers,
+        d_model=options.d_model,
+        d_head=options.d_head,
+        recipe=recipe,
+    )
+
+
+def train(options: TrainOptions, progress: Callable[[str, int, int], None] | None = None) -> dict[str, Any]:
+    """The JSON of `headlab train`. Raises ValueError where options do not go together, and as the training."""
+    if options.seeds < 1:
+        raise ValueError(f"{options.seeds} seeds: train at least 1")
+    chosen = plan(options)
+    found = train_plan(
+        chosen,
+        range(options.common.seed, options.common.seed + options.seeds),
+        options.out,
+        resume=options.resume,
+        progress=(lambda done, total: progress("steps", done, total)) if progress else None,
+        paths=options.paths,
+        device=options.common.device,
+    )
+    runs = [{**run, "dir": str(Path(options.out) / run["dir"])} for run in found["runs"]]
+    return {
+        "dir": str(options.out),
+        "task": chosen.task.name,
+        "heads": found["heads"],
+        "recipe": chosen.name,
+        "runs": runs,
+        "best": str(Path(options.out) / found["best"]),
+        "device": options.common.device,
+    }
+
+
+def evaluate(checkpoint: Checkpoint, *, seed: int = 0, count: int | None = None) -> dict[str, Any]:
+    """The JSON of `headlab evaluate`: teacher-forced, which is right exactly where generation is."""
+    found = evaluate_model(checkpoint.model, task(checkpoint), seed=seed, count=EVALUATED if count is None else count)
+    return {"task": "tree", **found.to_json()}
+
+
+def constructed(checkpoint: Checkpoint) -> Constructed | None:
+    """The construction that the checkpoint holds, or the one that learned weights are compared with; None without."""
+    tree = task(checkpoint)
+    if checkpoint.variant is not None:
+        return construct(tree, checkpoint.variant, **dict(checkpoint.metrics.get("options", {})))
+    if tree.form == "plain" or not tree.layout.backward:
+        return None
+    return construct(tree, "forward" if tree.staged else "backward")
+
+
+def untrained(checkpoint: Checkpoint, seed: int) -> HookedTransformer:
+    """The checkpoint's architecture as the recipes' initialiser leaves it; what does not train is as it is there."""
+    model = build_model(checkpoint.architecture, device=str(checkpoint.model.cfg.device))
+    scale = (checkpoint.recipe or {}).get("init_scale")
+    initialise(model, scale=INIT_SCALE if scale is None else scale, seed=seed)
+    own = dict(checkpoint.model.named_parameters())
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if not parameter.requires_grad:
+                parameter.copy_(own[name])
+    return model
