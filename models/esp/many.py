@@ -54,18 +54,19 @@ class ManySeeds:
         self.seeds = tuple(seeds)
         self.architecture = architecture
         self._built = {"device": device, "dtype": dtype}
-        models = [build(architecture, **self._built) for _ in self.seeds]
-        for model, seed in zip(models, self.seeds, strict=True):
-            initialise(model, scale=recipe.init_scale, seed=seed)
-        self.cfg: Any = models[0].cfg
-        self._tied = "unembed.W_U" not in dict(models[0].named_parameters())
+        model = build(architecture, **self._built)
+        self.cfg: Any = model.cfg
+        self._tied = "unembed.W_U" not in dict(model.named_parameters())
         self._refuse_uncovered()
-        named = [dict(model.named_parameters()) for model in models]
+        starts: dict[str, list[Tensor]] = {name: [] for name, _ in model.named_parameters()}
+        for seed in self.seeds:
+            initialise(model, scale=recipe.init_scale, seed=seed)
+            for name, parameter in model.named_parameters():
+                starts[name].append(parameter.detach().clone())
         self._weights: dict[str, Tensor] = {}  # name -> [seed, ...], trainable or not
-        for name, parameter in named[0].items():
-            stack = torch.stack([own[name].detach() for own in named])
+        for name, parameter in model.named_parameters():
             trains = parameter.requires_grad and not name.endswith("attn.b_K")
-            self._weights[name] = stack.requires_grad_(trains)
+            self._weights[name] = torch.stack(starts[name]).requires_grad_(trains)
         self._loss = loss_function(recipe.loss, recipe.q)
         self._table(inputs.to(device), targets.to(device))
         share = torch.ones(len(targets)) if weights is None else weights
