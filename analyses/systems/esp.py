@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from analyses.options.esp import BuildOptions
-from models.checkpoints import Checkpoint, save
+from analyses.options.esp import BuildOptions, TrainOptions
+from models.bundle import require_writable
+from models.checkpoints import RUNS, Checkpoint, load_runs, load_training, save, save_runs, save_training
 from models.constructed import Constructed
 from models.esp.constructed import construct
 from models.esp.evaluation import evaluate as evaluate_model
 from models.esp.graphs import read_graph
+from models.esp.recipes import automatic
 from models.esp.task import EspTask
+from models.esp.training import train as run_training
 from models.hooked import HookedTransformer, initialise
 from models.hooked import build as build_model
 
@@ -29,6 +35,86 @@ def build(options: BuildOptions) -> Checkpoint:
     made = construct(esp, options.variant, tied=options.tied, sink=options.sink, dtype=options.dtype)
     checkpoint = checkpoint_of(made, esp)
     return replace(checkpoint, directory=save(options.out, checkpoint))
+
+
+def train(options: TrainOptions, progress: Callable[[str, int, int], None] | None = None) -> dict[str, Any]:
+    """The JSON of `headlab train`: one checkpoint a seed, the best the one with the fewest errors.
+
+    An interrupted training leaves its state in `out`; `resume` goes on from there, to the result of an unbroken one,
+    or returns the finished runs where they are those asked for. Raises ValueError where `out` holds another training.
+    """
+    esp = EspTask(read_graph(options.graph), options.induction)
+    if options.seeds < 1:
+        raise ValueError(f"training needs at least one seed, not {options.seeds}")
+    method = options.method
+    if method == "auto":
+        method = automatic(options.heads, esp.graph.cycle() is not None)
+    seeds = list(range(options.common.seed, options.common.seed + options.seeds))
+    asked = {
+        "task": esp.name,
+        "graph": esp.graph.to_json(),
+        "induction": esp.induction,
+        "heads": options.heads,
+        "method": method,
+        "seeds": seeds,
+        "steps": options.steps,
+    }
+    state = None
+    unfinished = options.out / "unfinished"
+    if options.resume:
+        if (options.out / RUNS).is_file():
+            return _finished(options.out, asked)
+        if unfinished.is_dir():
+            state = load_training(unfinished)
+    else:
+        require_writable(unfinished)
+    found = run_training(
+        esp,
+        heads=options.heads,
+        method=method,
+        seeds=seeds,
+        steps=options.steps,
+        device=options.common.device,
+        state=state,
+        progress=None if progress is None else lambda done, total: progress("training", done, total),
+        on_record=lambda step, now: save_training(unfinished, now()) and None,
+    )
+    runs = []
+    for index, one in enumerate(found.models):
+        directory = save(options.out / f"seed-{one.seed}", found.checkpoint(index))
+        runs.append(
+            {
+                "seed": one.seed,
+                "dir": str(directory),
+                "steps": one.step,
+                "solved": one.solved,
+                "errors": one.errors,
+                "accuracy": one.accuracy,
+            }
+        )
+    best = next(run["dir"] for run in runs if run["seed"] == found.best.seed)
+    save_runs(options.out, runs, best, asked=asked)
+    shutil.rmtree(unfinished, ignore_errors=True)
+    return _answer(options.out, asked, runs, best)
+
+
+def _answer(out: Path, asked: dict[str, Any], runs: list[dict[str, Any]], best: str) -> dict[str, Any]:
+    return {
+        "dir": str(out),
+        "task": "esp",
+        "heads": asked["heads"],
+        "method": asked["method"],
+        "graph": asked["graph"]["name"],
+        "runs": runs,
+        "best": best,
+    }
+
+
+def _finished(out: Path, asked: dict[str, Any]) -> dict[str, Any]:
+    held = load_runs(out)
+    if held.get("asked") != asked:
+        raise ValueError(f"'{out}' holds another training: choose another --out, or ask for the same runs")
+    return _answer(out, asked, held["runs"], held["best"])
 
 
 def checkpoint_of(made: Constructed, esp: EspTask) -> Checkpoint:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from models.esp.evaluation import evaluate, read_logits
 from models.esp.feedback import FeedbackArcSet, minimum_feedback_arc_set
 from models.esp.graphs import Digraph, read_graph
 from models.esp.task import EspTask
-from models.esp.training import train
+from models.esp.training import TrainedSeeds, train
 from models.hooked import HookedTransformer, build, initialise
 
 # key -> (label, note, heads, training method)
@@ -93,8 +92,9 @@ class Runs:
                 history=heads == 2,
             )
             runs = []
-            for one in result.models:
-                directory = save(self.folder / key / f"seed-{one.seed}", one.checkpoint()) if keep else Path()
+            for index, one in enumerate(result.models):
+                where = self.folder / key / f"seed-{one.seed}"
+                directory = save(where, result.checkpoint(index)) if keep else Path()
                 certificate = self._certificate(one.model, task) if heads == 1 else None
                 runs.append(
                     Run(one.seed, one.errors, one.accuracy, one.step, one.solved, one.model, directory, certificate)
@@ -111,7 +111,7 @@ class Runs:
             )
         return methods
 
-    def _curves(self, task: EspTask, result: Any) -> Curves:
+    def _curves(self, task: EspTask, result: TrainedSeeds) -> Curves:
         """Accuracy of every seed at the recorded steps; endpoint answers and specialisation where weights were kept."""
         steps = [row["step"] for row in result.run.history]
         accuracy = np.array([row["accuracy"] for row in result.run.history], dtype=float).T

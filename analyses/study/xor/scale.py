@@ -1,0 +1,62 @@
+"""A million bits on one core: time and peak memory of one step, in a process of its own."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+
+import torch
+
+from models.xor.descent import Rule, population_objective, step
+from models.xor.ensemble import draw, step_size
+from models.xor.task import XorTask
+
+
+@dataclass(frozen=True)
+class Scale:
+    """One step at one size. draw_seconds, step_seconds: CPU time of drawing the model, of the gradient and the step.
+
+    peak_bytes: the largest resident size of the process, libraries included.
+    """
+
+    bits: int
+    width: int
+    seed: int
+    one_to_one: bool
+    loss: float
+    draw_seconds: float
+    step_seconds: float
+    peak_bytes: int
+
+
+def measure(bits: int, width: int, seed: int) -> Scale:
+    """One step in THIS process; its peak memory counts what the process did before."""
+    torch.set_num_threads(1)
+    task = XorTask(bits, (bits // 3, bits - 1))
+    began = time.process_time()
+    models = draw(task, width=width, seeds=(seed,))
+    drawn = time.process_time()
+    _, gradient = population_objective(models)
+    after = models.with_queries(step(models, Rule("plain", step_size(task, width)), gradient))
+    stepped = time.process_time()
+    unit = 1 if sys.platform == "darwin" else 1024
+    return Scale(
+        bits=bits,
+        width=width,
+        seed=seed,
+        one_to_one=bool(after.placement().one_to_one),
+        loss=max(0.0, float(after.loss())),
+        draw_seconds=drawn - began,
+        step_seconds=stepped - drawn,
+        peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit,
+    )
+
+
+def measure_apart(bits: int, width: int, seed: int) -> Scale:
+    """The same in a fresh process, so that the peak is this work's own."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(measure, bits, width, seed).result()
