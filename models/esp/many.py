@@ -69,8 +69,8 @@ class ManySeeds:
             self._weights[name] = torch.stack(starts[name]).requires_grad_(trains)
         self._loss = loss_function(recipe.loss, recipe.q)
         self._table(inputs.to(device), targets.to(device))
-        share = torch.ones(len(targets)) if weights is None else weights
-        self._share = (share / share.sum()).to(self._weights["embed.W_E"])
+        share = (torch.ones(len(targets)) if weights is None else weights).to(self._weights["embed.W_E"])
+        self._share = share / share.sum()
         self._logits = torch.empty(0)
 
     def _refuse_uncovered(self) -> None:
