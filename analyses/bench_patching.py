@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -48,6 +49,12 @@ SWEEPS: tuple[tuple[str, tuple[str, ...], Peer], ...] = (
     ("v", ("layer", "head"), peer.get_act_patch_attn_head_v_all_pos),
     ("pattern", ("layer", "head"), peer.get_act_patch_attn_head_pattern_all_pos),
 )
+
+# For the peer on part of the cells: how it writes one, axes in the order of SWEEPS.
+SETTERS = {
+    "z": peer.layer_pos_head_vector_patch_setter,
+    "pattern": peer.layer_head_dest_src_pos_pattern_patch_setter,
+}
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 
@@ -235,7 +242,7 @@ CASES = (
         8,
         "pattern",
         ("layer", "head", "destination", "source"),
-        quick=False,
+        sample=1024,
     ),
     SpeedCase(
         "12 layers 12 heads d=768 (GPT-2 small's shape, 50257 tokens), z, layers 0 3 6 9",
@@ -282,7 +289,7 @@ def measure(case: SpeedCase, pairs: int) -> dict[str, Any]:
         largest = max(abs(value) for value in expected.values())
         worst = max(worst, *(abs(float(effects[cell]) - value) / largest for cell, value in expected.items()))
         ratios.append(theirs / ours)
-        work, seconds = result.work or 0, theirs + ours
+        work, seconds = result.work or 0, theirs / scale + ours
         if seconds > 20 and pair == 0:
             break
     done = f"{len(ratios)} pair{'s' if len(ratios) > 1 else ''}"
@@ -310,26 +317,25 @@ def _peer(
         if case.sample is None:
             values = function(model, runs[1], cache, lambda logits: metric(logits).mean())
             return dict(np.ndenumerate(values.double().numpy())), 1.0
-        import pandas as pd
-
+        sizes = {"position": case.length, "head": model.cfg.n_heads}
+        shape = [sizes.get(axis, case.length) for axis in case.by[1:]]
         rng = np.random.default_rng(0)
-        heads, length = model.cfg.n_heads, case.length
         chosen = [
-            (layer, int(cell) // heads, int(cell) % heads)
+            (layer, *(int(along) for along in np.unravel_index(cell, shape)))
             for layer in layers
-            for cell in rng.choice(heads * length, case.sample, replace=False)
+            for cell in rng.choice(np.prod(shape), case.sample, replace=False)
         ]
         values = peer.generic_activation_patch(
             model,
             runs[1],
             cache,
             lambda logits: metric(logits).mean(),
-            peer.layer_pos_head_vector_patch_setter,
-            "z",
-            index_df=pd.DataFrame(chosen, columns=["layer", "pos", "head"]),
+            SETTERS[case.component],
+            case.component,
+            index_df=pd.DataFrame(chosen, columns=list(case.by)),
         )
-        index = [(layers.index(layer), position, head) for layer, position, head in chosen]
-        return dict(zip(index, values.tolist())), heads * length / case.sample
+        index = [(layers.index(layer), *along) for layer, *along in chosen]
+        return dict(zip(index, values.tolist())), float(np.prod(shape)) / case.sample
 
 
 def least_work(model: HookedTransformer, layers: Sequence[int], case: SpeedCase) -> int:
