@@ -155,12 +155,12 @@ class TreeSource:
         have, idle = 0, 0
         while have < count and idle < 8:
             forest = self.forest(min(self._asked(count - have, test), _CHUNK), generator)
-            shuffled = torch.rand(len(forest), len(pool), generator=generator).argsort(1)
-            labels = pool[shuffled[:, : forest.parent.shape[1]]]
+            keys = torch.rand(len(forest), len(pool), generator=generator)
+            labels = pool[keys.topk(forest.parent.shape[1], dim=1, largest=False).indices]
             rows = self._side(forest, labels, test).nonzero()[:, 0]
             if distinct:
-                keys = labelled_key(forest, labels).tolist()
-                rows = torch.tensor([row for row in rows.tolist() if _new(keys[row], seen)], dtype=torch.long)
+                known = labelled_key(forest, labels).tolist()
+                rows = torch.tensor([row for row in rows.tolist() if _new(known[row], seen)], dtype=torch.long)
             rows = rows[: count - have]
             have, idle = have + len(rows), 0 if len(rows) else idle + 1
             parts.append((forest[rows], labels[rows]))
