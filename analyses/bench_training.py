@@ -69,7 +69,9 @@ def together(
 ) -> tuple[Float[Tensor, "step seed"], float]:
     """The losses of every step and seed by the table of rows, and the CPU seconds of the training itself."""
     examples = EspTask(read_graph(case.graph)).examples()
-    learner = _Watched(made.architecture, made.recipe, examples.inputs, examples.targets[:, 0], seeds=range(case.seeds))
+    learner = _Watched(
+        made.architecture, made.recipe, examples.inputs, examples.targets[:, 0], seeds=range(case.seeds), dtype=dtype
+    )
     start = time.process_time()
     fit(learner, made.recipe)
     seconds = time.process_time() - start
