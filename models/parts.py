@@ -6,6 +6,7 @@ and `state_dict` work as ever.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,6 +17,8 @@ from transformer_lens.components import Attention
 from transformer_lens.hook_points import HookPoint
 
 from models.attention_maps import attention_map, require_attention_map
+from models.encoders import EncodedEmbed, PlacedEmbed, activation_function
+from models.retrieval.outer import Outer
 
 
 class TiedUnembed(nn.Module):
@@ -197,6 +200,61 @@ class ProductUnembed(nn.Module):
         return self.hook_out(self.sign * factors.prod(dim=-1, keepdim=True))
 
 
+class PolynomialUnembed(nn.Module):
+    """One output: a polynomial of successive residual coordinates, the first of which is `first`.
+
+    coefficients, exponents: as in models.retrieval.outer.Outer. There is no W_U.
+    """
+
+    def __init__(
+        self,
+        cfg: Any,
+        model: Any,
+        *,
+        first: int,
+        coefficients: Sequence[float],
+        exponents: Sequence[Sequence[int]],
+    ) -> None:
+        super().__init__()
+        self.cfg = cfg
+        self.first = first
+        self.outer = Outer.from_options({"coefficients": coefficients, "exponents": exponents})
+        self.hook_in = HookPoint()
+        self.hook_out = HookPoint()
+
+    def forward(self, residual: Float[Tensor, "batch position model"]) -> Float[Tensor, "batch position 1"]:
+        z = self.hook_in(residual)[..., self.first : self.first + self.outer.coordinates]
+        return self.hook_out(self.outer(z)[..., None])
+
+
+class NetworkUnembed(nn.Module):
+    """A read-out that is a network: hidden layers of the given sizes, then d_vocab_out outputs.
+
+    Layer k is x W_k + b_k; all but the last are followed by `activation`. There is no W_U.
+    """
+
+    def __init__(self, cfg: Any, model: Any, *, hidden: Sequence[int], activation: str = "gelu") -> None:
+        super().__init__()
+        self.cfg = cfg
+        self.layers = len(hidden) + 1
+        self.activation = activation_function(activation)
+        sizes = (cfg.d_model, *hidden, cfg.d_vocab_out)
+        for layer in range(self.layers):
+            shape = sizes[layer : layer + 2]
+            self.register_parameter(f"W_{layer}", nn.Parameter(torch.zeros(shape, dtype=cfg.dtype)))
+            self.register_parameter(f"b_{layer}", nn.Parameter(torch.zeros(shape[1], dtype=cfg.dtype)))
+        self.hook_in = HookPoint()
+        self.hook_out = HookPoint()
+
+    def forward(self, residual: Float[Tensor, "batch position model"]) -> Float[Tensor, "batch position output"]:
+        x = self.hook_in(residual)
+        for layer in range(self.layers):
+            x = x @ getattr(self, f"W_{layer}") + getattr(self, f"b_{layer}")
+            if layer < self.layers - 1:
+                x = self.activation(x)
+        return self.hook_out(x)
+
+
 # What a checkpoint may name as a part: slot names are those of HookedTransformer's own attributes.
 PARTS: dict[str, type[nn.Module]] = {
     "TiedUnembed": TiedUnembed,
@@ -208,4 +266,8 @@ PARTS: dict[str, type[nn.Module]] = {
     "VectorEmbed": VectorEmbed,
     "FixedPositions": FixedPositions,
     "ProductUnembed": ProductUnembed,
+    "EncodedEmbed": EncodedEmbed,
+    "PlacedEmbed": PlacedEmbed,
+    "PolynomialUnembed": PolynomialUnembed,
+    "NetworkUnembed": NetworkUnembed,
 }
