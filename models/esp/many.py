@@ -108,7 +108,7 @@ class ManySeeds:
         index = self._targets.expand(logits.shape[:-1]).unsqueeze(-1)
         others = logits.scatter(-1, index, -torch.inf).amax(-1)
         margin = logits.gather(-1, index).squeeze(-1) - others  # [seed, sample]
-        errors = (margin <= RIGHT).sum(-1)
+        errors = (margin <= RIGHT).sum(-1).to(margin)
         return {
             "errors": errors,
             "accuracy": 1 - errors / margin.shape[-1],

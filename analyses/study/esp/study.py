@@ -30,7 +30,7 @@ from models.esp.graphs import Digraph, read_graph
 from models.esp.task import EspTask
 
 QUICK_SEEDS = 8
-LEFT_OUT_OF_QUICK = ("E7", "E8", "E9", "E10", "E11", "E12", "B1", "B2", "B11")
+LEFT_OUT_OF_QUICK = ("E7", "E8", "E9", "E10", "E11", "E12", "E13", "B1", "B2", "B11")
 LARGEST_MATRIX = 24  # vertices; beyond it the QK and OV matrices are shown on a smaller graph
 
 
