@@ -131,7 +131,8 @@ def _measured(learner: Learner, losses: Tensor) -> dict[str, Tensor]:
 
 
 def _require_finite(losses: Tensor, seeds: Sequence[int], step: int, recipe: Recipe) -> None:
-    finite = torch.isfinite(losses.detach())
+    losses = losses.detach()
+    finite = torch.isfinite(losses)
     if finite.all():
         return
     position = int((~finite).nonzero()[0])
