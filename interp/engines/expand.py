@@ -11,8 +11,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.engines.cells import Cell, Cells
-from interp.engines.support import reader_hooks
-from interp.model import Hook, HookedModel, run
+from interp.engines.support import is_hooked_transformer, reader_hooks
+from interp.model import Hook, HookedModel, activations, run
 from interp.sites import hook_name
 
 Pair = tuple[str, Hook]
@@ -50,7 +50,10 @@ class Expand:
         self._whole = logits.shape
         self._last = int(model.cfg.n_layers) - 1
         self._alone = bool(reader_hooks(model))
-        self._inside = not self._alone and self._trial()
+        self._inside = not self._alone and is_hooked_transformer(model, subclass=True) and self._trial()
+        self._stream: dict[int, Tensor] = {}
+        if not is_hooked_transformer(model):
+            self._require_edits_act()
         if self._alone:
             self.notes.append("the model carries hooks of its own: each cell is run by itself")
 
@@ -66,6 +69,28 @@ class Expand:
             return False
         tolerance = 1e-9 if twice.dtype == torch.float64 else 1e-3
         return bool(torch.allclose(logits, twice, rtol=tolerance, atol=tolerance * float(twice.abs().max() + 1e-30)))
+
+    def _require_edits_act(self) -> None:
+        """Other models than HookedTransformer may take an edit and not act on it, or act on it in part."""
+        cells, layers = self.cells, self.cells.grid.labels["layer"]
+        whose = type(self.model).__name__
+        if cells.component == "pattern":
+            moved = [
+                run(self.model, self.inputs, [(hook_name(name, layers[0]), _erase)])[:, self.read]
+                for name in ("pattern", "z")
+            ]
+            if torch.equal(moved[0], self.baseline) and not torch.equal(moved[1], self.baseline):
+                raise ValueError(f"edits of pattern do nothing on this {whose}: patch z, q, k or v instead")
+        if cells.component == "resid_mid":
+            names = {name: [hook_name(name, layer) for layer in layers] for name in ("resid_pre", "attn_out")}
+            _, held = activations(self.model, self.inputs, [*names["resid_pre"], *names["attn_out"]])
+            for layer, before, attention in zip(layers, *names.values(), strict=True):
+                mid = cells.before(layer)
+                if not torch.allclose(
+                    held[before] + held[attention], mid, rtol=1e-4, atol=1e-4 * float(mid.abs().max())
+                ):
+                    raise ValueError(f"resid_mid of this {whose} is not its input plus its attention: patch attn_out")
+                self._stream[layer] = held[before]
 
     def _sliced(self, residual: Tensor, hook: Any) -> Tensor:
         return residual[:, self.read]
@@ -95,6 +120,9 @@ class Expand:
     def _run(self, layer: int, chunk: Cell) -> Float[Tensor, "cell example read vocabulary"]:
         cells, name = self.cells, hook_name(self.cells.component, layer)
         mask, new = cells.edits(layer, chunk), cells.after(layer)
+        if layer in self._stream:
+            # A bridge hands an edit of resid_mid to the MLP alone; what attention writes reaches every reader.
+            name, new = hook_name("attn_out", layer), new - self._stream[layer]
         examples = new.shape[0]
 
         edits: list[Pair] = [(name, partial(_write, new=new, mask=mask))]
@@ -119,3 +147,7 @@ def _write(activation: Tensor, hook: Any, *, new: Tensor, mask: Tensor) -> Tenso
     examples = new.shape[0]
     live = activation.unflatten(0, (-1, examples)) if activation.shape[0] != examples else activation[None]
     return torch.where(mask, new, live).flatten(0, 1)
+
+
+def _erase(activation: Tensor, hook: Any) -> Tensor:
+    return torch.zeros_like(activation)

@@ -37,8 +37,17 @@ _ATTENTION_METHODS = (
 _NORMS = ("LayerNorm", "LayerNormPre", "RMSNorm", "RMSNormPre")
 
 
+def is_hooked_transformer(model: HookedModel, *, subclass: bool = False) -> bool:
+    """Whether the model is the library's HookedTransformer itself, or one of its subclasses where they are allowed."""
+    kinds = type(model).__mro__ if subclass else (type(model),)
+    return any(kind.__name__ == "HookedTransformer" and kind.__module__.startswith(HOME) for kind in kinds)
+
+
 def reader_hooks(model: HookedModel) -> list[str]:
-    """The names of modules that carry a hook of the reader's own."""
+    """The names of modules that carry a hook of the reader's own. A bridge has hooks of its own on its modules, so
+    that only its hook points count."""
+    if not is_hooked_transformer(model):
+        return [name for name, point in model.hook_dict.items() if getattr(point, "fwd_hooks", None)]
     modules: Any = model
     return [name for name, module in modules.named_modules() if module._forward_hooks or module._forward_pre_hooks]
 
@@ -48,11 +57,10 @@ def require_supported(model: HookedModel) -> None:
 
     A subclass of the library's attention may change the mask alone: the mask is read from the run.
     """
-    kind: Any = type(model)
-    if kind.__name__ != "HookedTransformer" or not kind.__module__.startswith(HOME):
-        raise Unsupported(f"a {kind.__name__} is not a HookedTransformer")
+    if not is_hooked_transformer(model):
+        raise Unsupported(f"a {type(model).__name__}")
     if hooked := reader_hooks(model):
-        raise Unsupported(f"the model carries hooks of its own, at {hooked[0]}")
+        raise Unsupported(f"a model that carries hooks of its own, at {hooked[0]}")
     cfg = model.cfg
     for field, reason in _ABSENT.items():
         if getattr(cfg, field, None):

@@ -4,7 +4,7 @@ from torch import nn
 
 from analyses import bench_patching
 from analyses.bench_patching import difference, our_values, peer_values, random_case
-from interp.engines import Cone, Expand, Unsupported
+from interp.engines import Cone, Expand, Unsupported, entry
 from interp.engines.cells import Cells
 from interp.engines.entry import first_block, hooks_for
 from interp.model import activations, untouched
@@ -350,3 +350,51 @@ def test_expand_splits_long_sweeps_into_chunks():
         ((_, whole),) = large.sweep(0, torch.arange(10))
     assert len(parts) == 10
     assert torch.allclose(torch.cat([logits for _, logits in parts]), whole, atol=1e-12)
+
+
+@pytest.fixture(scope="module")
+def bridge():
+    from transformer_lens.model_bridge import TransformerBridge
+
+    config = {"n_layers": 2, "n_heads": 2, "d_model": 16, "d_head": 8, "n_ctx": 10, "d_vocab": 12, "d_mlp": 32}
+    return TransformerBridge.boot_native(
+        {**config, "act_fn": "gelu", "normalization_type": "LN", "seed": 0}, device="cpu"
+    )
+
+
+def test_a_bridge_runs_through_expand(bridge):
+    runs = tuple(tokens(3, seed=seed, positions=10, vocabulary=12) for seed in (1, 2))
+    for component in ("resid_pre", "resid_mid", "resid_post"):
+        # A bridge hands an edit of resid_mid to the MLP alone: here it reaches every reader.
+        result = patch_sweep(bridge, *runs, score, component=component, by=("layer",))
+        assert result.engine == "expand"
+        assert result.notes == ("the cone does not model a TransformerBridge: the model itself was run (expand)",)
+        assert torch.allclose(result.normalised(), torch.ones(2), atol=1e-4)
+    for component in ("attn_out", "mlp_out", "z", "q", "k", "v"):
+        whole = patch_sweep(bridge, *runs, score, component=component, positions=[-1])
+        assert whole.effects.any()
+        single = patch_sweep(bridge, runs[0][:1], runs[1][:1], score, component=component, positions=[-1])
+        assert torch.allclose(single.values[..., 0], whole.values[..., 0], atol=1e-5)
+    hook = bridge.hook_dict["blocks.0.attn.hook_z"]
+    assert not getattr(hook, "fwd_hooks", None)
+
+
+def test_a_bridge_whose_pattern_cannot_be_edited_says_so(bridge):
+    runs = tuple(tokens(3, seed=seed, positions=10, vocabulary=12) for seed in (1, 2))
+    with pytest.raises(ValueError, match="edits of pattern do nothing on this TransformerBridge: patch z"):
+        patch_sweep(bridge, *runs, score, component="pattern")
+
+
+@pytest.mark.parametrize("norm", [None, "LN", "LNPre", "RMS", "RMSPre"])
+@pytest.mark.parametrize("read", [None, (-1,), (1, -1)])
+def test_pattern_maps_of_one_layer_have_a_closed_form(norm, read, monkeypatch):
+    model, inputs = random_model(n_layers=1, normalization_type=norm), (tokens(3, seed=1), tokens(3))
+    by = ("layer", "head", "destination", "source")
+    calls = []
+    formula = entry.closed_form
+    monkeypatch.setattr(entry, "closed_form", lambda *given: calls.append(formula(*given)) or calls[-1])
+    found = patch_sweep(model, *inputs, score, component="pattern", by=by, read=read)
+    assert callable(calls[0])
+    reference = patch_sweep(model, *inputs, score, component="pattern", by=by, read=read, engine="expand")
+    assert torch.allclose(found.values, reference.values, atol=1e-11)
+    assert found.effects.any()
