@@ -134,8 +134,8 @@ def _is_bias(name: str) -> bool:
 def initialise(model: nn.Module, *, scale: float, seed: int) -> None:
     """Draw every trainable weight matrix from N(0, scale^2) with a generator of its own; biases 0, norm weights 1.
 
-    A parameter is a bias when its name's last part is `b` or begins with `b_`. The draw depends on the seed, the names and the
-    shapes only: it is the same on every device and in every dtype.
+    A parameter is a bias when its name's last part is `b` or begins with `b_`. The draw depends on the seed, the names
+    and the shapes only: it is the same on every device and in every dtype.
     """
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():

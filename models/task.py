@@ -87,7 +87,7 @@ class Task(Protocol):
         """A printable label per token id; empty for continuous tokens."""
         ...
 
-    def token_labels(self, row: Shaped[Tensor, "..."]) -> tuple[str, ...]:
+    def token_labels(self, row: Shaped[Tensor, ...]) -> tuple[str, ...]:
         """What stands at each of the model's positions in one example (a row of `inputs`), for a reader."""
         ...
 
