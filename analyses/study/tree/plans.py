@@ -12,7 +12,7 @@ from models.tree.task import TreeTask
 DEPTHS = (3, 5, 7, 10)
 LAYERS = (1, 2, 3, 4, 5, 6)
 FOLLOW = 64
-WITHOUT_CHAIN = replace(RECIPE, steps=3000, lr=1e-3, warmup=100, record=40)
+WITHOUT_CHAIN = replace(RECIPE, steps=3000, warmup=100, record=40)
 
 
 @dataclass(frozen=True)
