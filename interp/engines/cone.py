@@ -8,123 +8,21 @@ then + MLP of ln2, on the model's weights.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp.engines.block import Block, Held, norm_of
 from interp.engines.support import HOME, Unsupported, require_supported
 from interp.model import HookedModel
 
 Residual = Float[Tensor, "cell example out model"]
 Logits = Float[Tensor, "cell example read vocabulary"]
 Positions = Int[Tensor, " cell"]
-
-
-class Block:
-    """One block's weights, laid out for matrix products: heads joined, keys beside values. Each is made when used."""
-
-    def __init__(self, block: Any, cfg: Any) -> None:
-        self._block = block
-        self._stem = "_" if hasattr(block.attn, "_W_K") and not cfg.ungroup_grouped_query_attention else ""
-        self.attention = block.attn
-        self.mlp = None if cfg.attn_only else block.mlp
-        self.scale = 1.0 / float(block.attn.attn_scale)
-        self.rotary = cfg.positional_embedding_type == "rotary"
-        self.kv = block.attn.W_Q.shape[0]
-        if cfg.n_key_value_heads is not None and self._stem:
-            self.kv = int(cfg.n_key_value_heads)
-
-    def _weight(self, name: str) -> Tensor:
-        return getattr(self.attention, (self._stem if name[-1] in "KV" else "") + name).detach()
-
-    @cached_property
-    def W_Q(self) -> Float[Tensor, "model head_d_head"]:
-        return rearrange(self._weight("W_Q"), "h m d -> m (h d)").contiguous()
-
-    @cached_property
-    def b_Q(self) -> Float[Tensor, " head_d_head"]:
-        return self._weight("b_Q").flatten()
-
-    @cached_property
-    def W_KV(self) -> Float[Tensor, "model kv_head_d_head"]:
-        return rearrange(torch.cat([self._weight("W_K"), self._weight("W_V")]), "h m d -> m (h d)").contiguous()
-
-    @cached_property
-    def b_KV(self) -> Float[Tensor, " kv_head_d_head"]:
-        return torch.cat([self._weight("b_K"), self._weight("b_V")]).flatten()
-
-    @cached_property
-    def W_O(self) -> Float[Tensor, "head_d_head model"]:
-        return self._weight("W_O").flatten(0, 1)
-
-    @cached_property
-    def b_O(self) -> Float[Tensor, " model"]:
-        return self._weight("b_O")
-
-    @cached_property
-    def norm1(self) -> Callable[[Tensor], Tensor]:
-        return norm_of(self._block.ln1)
-
-    @cached_property
-    def norm2(self) -> Callable[[Tensor], Tensor]:
-        return norm_of(None if self.mlp is None else self._block.ln2)
-
-    @cached_property
-    def mlp_size(self) -> int:
-        """Multiply-adds of the MLP for one residual row."""
-        return 0 if self.mlp is None else sum(p.numel() for p in self.mlp.parameters() if p.ndim > 1)
-
-
-@dataclass(frozen=True, eq=False)
-class Held:
-    """One layer of the unpatched run. `group` counts the query heads that share a key-value head; q and k are
-    rotated where the model rotates them."""
-
-    resid_pre: Float[Tensor, "example position model"]
-    q: Float[Tensor, "example kv group position d_head"]
-    k: Float[Tensor, "example kv position d_head"]
-    v: Float[Tensor, "example kv position d_head"]
-    scores: Float[Tensor, "example kv group query key"]
-
-    @cached_property
-    def blocked(self) -> Bool[Tensor, "query key"]:
-        """Where a query cannot see a key."""
-        return self.scores[0, 0, 0] == -torch.inf
-
-    @cached_property
-    def sees_nothing(self) -> bool:
-        """Whether some query sees no key at all."""
-        return bool(self.blocked.all(-1).any())
-
-    def softmax(self, scores: Tensor) -> Tensor:
-        """Softmax over keys; 0 where a query sees none."""
-        pattern = scores.softmax(-1)
-        return pattern.nan_to_num_(0.0) if self.sees_nothing else pattern
-
-    @cached_property
-    def pattern(self) -> Float[Tensor, "example kv group query key"]:
-        """The attention pattern."""
-        return self.softmax(self.scores)
-
-    @cached_property
-    def z(self) -> Float[Tensor, "example kv group position d_head"]:
-        """What each head's values sum to."""
-        return self.pattern @ self.v[:, :, None]
-
-
-def hooks_needed(model: HookedModel, layers: Sequence[int]) -> list[str]:
-    """The activations that a Cone over blocks `layers` keeps of the unpatched run."""
-    rotary = model.cfg.positional_embedding_type == "rotary"
-    parts = ("attn.hook_rot_q", "attn.hook_rot_k") if rotary else ("attn.hook_q", "attn.hook_k")
-    parts = ("hook_resid_pre", *parts, "attn.hook_v", "attn.hook_attn_scores")
-    return [f"blocks.{layer}.{part}" for layer in layers for part in parts]
 
 
 def plain_unembed(model: Any) -> bool:
@@ -440,20 +338,3 @@ def _along(position: Positions, like: Tensor) -> Int[Tensor, ...]:
     """`position` of each cell as an index into the last axis of `like` [example, kv, cell, ...]."""
     index = position.to(like.device).view(1, 1, -1, *[1] * (like.ndim - 3))
     return index.expand(*like.shape[:-1], 1)
-
-
-def norm_of(module: Any) -> Callable[[Tensor], Tensor]:
-    """The module's arithmetic on the last axis, without its hooks."""
-    kind = type(module).__name__
-    if module is None or kind == "Identity":
-        return lambda x: x
-    weight, bias, eps = getattr(module, "w", None), getattr(module, "b", None), float(module.eps)
-    weight, bias = (None if value is None else value.detach() for value in (weight, bias))
-    if kind.startswith("LayerNorm"):
-        return lambda x: F.layer_norm(x, x.shape[-1:], weight, bias, eps)
-    return partial(_rms, weight=weight, eps=eps)
-
-
-def _rms(x: Tensor, *, weight: Tensor | None, eps: float) -> Tensor:
-    x = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps)
-    return x if weight is None else x * weight

@@ -9,9 +9,10 @@ from einops import einsum, rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp.engines.block import hooks_needed
 from interp.engines.cells import Cell, Cells
 from interp.engines.closed import closed_form
-from interp.engines.cone import Cone, Logits, Positions, hooks_needed
+from interp.engines.cone import Cone, Logits, Positions
 from interp.model import HookedModel
 from interp.sites import hook_name
 

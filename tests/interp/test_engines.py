@@ -2,8 +2,8 @@ import pytest
 import torch
 from torch import nn
 
-from analyses import bench_patching
-from analyses.bench_patching import difference, our_values, peer_values, random_case
+from analyses import bench_equality, bench_patching
+from analyses.bench_equality import difference, our_values, peer_values, random_case
 from interp.engines import Cone, Expand, Unsupported, entry
 from interp.engines.cells import Cells
 from interp.engines.entry import first_block, hooks_for
@@ -19,7 +19,7 @@ def score(logits):
 
 @pytest.fixture(autouse=True)
 def _quiet(monkeypatch):
-    monkeypatch.setattr(bench_patching.peer, "tqdm", lambda rows, **options: rows)
+    monkeypatch.setattr(bench_equality.peer, "tqdm", lambda rows, **options: rows)
 
 
 @pytest.mark.parametrize("block", range(20))
