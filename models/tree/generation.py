@@ -76,7 +76,7 @@ def generate(
             finished = finished | (label == stop)
             if bool(finished.all()) or step == most - 1:
                 break
-            token = _next_token(label, token, forward, task)
+            token = next_token(label, token, forward, task)
             forward = forward | (label == task.tokens.turn)
             logits = memory.advance(token[:, None])
     return Generation(written.cpu(), finished.cpu())
@@ -107,12 +107,13 @@ def agreement(model: HookedTransformer, task: TreeTask, examples: Examples) -> A
     return Agreement(len(examples), int(right.sum()), int(forced.sum()), int((right != forced).sum()))
 
 
-def _next_token(
+def next_token(
     label: Int[Tensor, " example"],
     token: Int[Tensor, "example ..."],
     forward: Bool[Tensor, " example"],
     task: TreeTask,
 ) -> Int[Tensor, "example ..."]:
+    """What an emitted label becomes: (BACK, label, previous label) in the first stage, then (FWD, label, NUL)."""
     if task.form == "plain":
         return label
     kind = torch.where(forward, FWD, BACK)
