@@ -107,7 +107,7 @@ def judge_statement(supported: bool, contradicted: bool = False, *, in_class: bo
     return "holds" if supported else "not reached"
 
 
-def count_verdicts(measurements: Sequence[Measurement]) -> dict[Verdict, int]:
+def count_verdicts(measurements: Sequence[Measurement]) -> dict[str, int]:
     """verdict -> how many, in the order of VERDICTS, zeros left out."""
-    counts = {verdict: sum(m.verdict == verdict for m in measurements) for verdict in VERDICTS}
+    counts: dict[str, int] = {verdict: sum(m.verdict == verdict for m in measurements) for verdict in VERDICTS}
     return {verdict: number for verdict, number in counts.items() if number}

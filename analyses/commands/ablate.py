@@ -5,6 +5,8 @@ from __future__ import annotations
 from itertools import combinations
 from typing import Any
 
+from torch import Tensor
+
 from analyses.commands.tables import print_table
 from analyses.options.instruments import Ablate
 from analyses.systems import system
@@ -42,8 +44,12 @@ def run(options: Ablate) -> dict[str, Any]:
     task = system(checkpoint.task).task(checkpoint)
     examples = examples_of(task, options.common.seed, options.count).to(options.common.device)
     metric_name, metric = chosen_metric(task, examples, options.metric)
-    factor, levels = pick(examples.factors, options.factor, "factor") if examples.factors else (None, None)
-    if options.kind == "matched_resample" and factor is None:
+    factor: str | None = None
+    levels: Tensor | None = None
+    if examples.factors:
+        factor, levels = pick(examples.factors, options.factor, "factor")
+    matched = options.kind == "matched_resample"
+    if matched and levels is None:
         raise ValueError("matched_resample needs a factor to match on, and this task's examples have none")
     heads = [(layer, h) for layer in range(checkpoint.model.cfg.n_layers) for h in range(checkpoint.model.cfg.n_heads)]
     groups = [(head,) for head in heads] + (list(combinations(heads, 2)) if options.groups else [])
@@ -53,12 +59,12 @@ def run(options: Ablate) -> dict[str, Any]:
         metric,
         kind=options.kind,
         reference=None if options.kind == "zero" else examples.inputs,
-        factors={factor: levels} if options.kind == "matched_resample" and factor else None,
+        factors=levels if matched else None,
         seed=options.common.seed,
         groups=groups,
         name=metric_name,
     )
-    split = result.by_factor(levels) if factor else {}
+    split = {} if levels is None else result.by_factor(levels)
     names = examples.levels.get(factor, ()) if factor else ()
 
     def row(index: int) -> dict[str, Any]:

@@ -113,6 +113,8 @@ def learned_order(
     graph: Digraph, certificate: Certificate, mfas: FeedbackArcSet, *, caption: str, width: int = 1080
 ) -> Figure:
     """The order that a one-head model has learned, its given-up arcs below the names."""
+    if certificate.order is None:
+        raise ValueError(f"a model outside the theorem's class holds no order ({certificate.reason})")
     place = {vertex: k for k, vertex in enumerate(certificate.order)}
     names = short_names(graph.labels)
     arcs = [(place[u], place[v]) for u, v in graph.arcs if u != v]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from analyses import head_importance
 from analyses.claims import Measurement, judge_bound, judge_figure, judge_statement, load_claims
@@ -215,7 +216,7 @@ def _outside(train: Trainer, command: str) -> Measurement:
     flagged = sum(run.certificate is not None and not run.certificate.in_class for run in over)
     without = []
     for run in over:
-        bias = run.model.ln_final.b
+        bias: Tensor = run.model.ln_final.b  # type: ignore[assignment]
         kept = bias.detach().clone()
         with torch.no_grad():
             bias.zero_()

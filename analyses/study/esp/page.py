@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from analyses.claims import RULES, Measurement, count_verdicts, load_claims
+from analyses.claims import Measurement, count_verdicts
+from analyses.study.claims_section import claims_figure, heading_of
 from analyses.study.esp.figures import plural
 from analyses.study.esp.records import Method, best_one_head
 from interp.render import (
     Beside,
-    ClaimRow,
     Figure,
     Section,
     bold,
-    claims_table,
     coloured,
     number,
     percent,
@@ -44,55 +43,6 @@ class Pictures:
     usage: Figure
     matrices: Figure
     curves: Figure
-
-
-def claims_figure(measurements: Sequence[Measurement], skipped: Sequence[str]) -> Figure:
-    """The claims table; what a quick run leaves out is a row that says so."""
-    claims = load_claims()
-    rows = [
-        ClaimRow(
-            claims[m.id].claim,
-            m.paper or "no statement, our question",
-            m.summary,
-            m.verdict,
-            detail=f"{m.id}, {plural(m.seeds, 'seed')}" if m.seeds else m.id,
-        )
-        for m in measurements
-    ]
-    rows += [ClaimRow(claims[name].claim, "", "", "not in quick", detail=name) for name in skipped]
-    rules = {name: _rule(name) for name in dict.fromkeys(m.verdict for m in measurements)}
-    if skipped:
-        rules["not in quick"] = "left out of a quick run; the full study measures it"
-    counted = ", ".join(f"{count} {verdict}" for verdict, count in count_verdicts(measurements).items())
-    return claims_table(rows, title="Claims", description=counted, rules=rules)
-
-
-def _rule(verdict: str) -> str:
-    """What a verdict means under each kind of rule, in one sentence."""
-    said = []
-    for kind, text in RULES.items():
-        for part in text.split(". "):
-            name, _, meaning = part.partition(": ")
-            if name == verdict:
-                said.append(f"{meaning.rstrip('.')} ({kind})")
-    return "; ".join(said)
-
-
-def heading_of(counts: Mapping[str, int]) -> list[str]:
-    """The verdict counts as a heading of two lines."""
-    parts = [f"{count} {_verb(verdict, count)}" for verdict, count in counts.items()]
-    half = (len(parts) + 1) // 2
-    lines = [", ".join(parts[:half]) + ("," if len(parts) > half else ""), ", ".join(parts[half:])]
-    return [line for line in lines if line]
-
-
-def _verb(verdict: str, count: int) -> str:
-    one = count == 1
-    return {
-        "holds": "holds" if one else "hold",
-        "exceeds": "exceeds" if one else "exceed",
-        "fails": "fails" if one else "fail",
-    }.get(verdict, verdict)
 
 
 def build_page(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from analyses.commands.progress import Report
 from analyses.options.common import Common
 from analyses.study.esp.records import Curves, Method, Run
 from analyses.systems.esp import checkpoint_of
@@ -34,8 +35,8 @@ CHANCE_SEEDS = 64
 class Runs:
     """Makes what the study needs, and keeps the checkpoints of its own graph's models in `folder`."""
 
-    def __init__(self, common: Common, seeds: int, folder: Path) -> None:
-        self.common, self.folder = common, folder
+    def __init__(self, common: Common, seeds: int, folder: Path, report: Report | None = None) -> None:
+        self.common, self.folder, self.report = common, folder, report
         self.seeds = range(common.seed, common.seed + seeds)
         self._mfas: dict[Digraph, FeedbackArcSet] = {}
 
@@ -90,6 +91,7 @@ class Runs:
                 feedback=mfas,
                 device=self.common.device,
                 history=heads == 2,
+                progress=self._progress(f"training: {label.lower()}, {task.graph.name}"),
             )
             runs = []
             for index, one in enumerate(result.models):
@@ -110,6 +112,10 @@ class Runs:
                 architecture=result.architecture,
             )
         return methods
+
+    def _progress(self, what: str) -> Callable[[int, int], None] | None:
+        report = self.report
+        return None if report is None else lambda done, total: report(what, done, total)
 
     def _curves(self, task: EspTask, result: TrainedSeeds) -> Curves:
         """Accuracy of every seed at the recorded steps; endpoint answers and specialisation where weights were kept."""

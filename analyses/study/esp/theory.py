@@ -47,7 +47,8 @@ def _random_multigraphs(count: int, seed: int) -> list[Digraph]:
     for k in range(count):
         rng = np.random.default_rng((seed, 1000 + k))
         n = int(rng.integers(2, 8))
-        arcs = [tuple(map(int, rng.choice(n, 2, replace=False))) for _ in range(int(rng.integers(1, 3 * n)))]
+        ends = [rng.choice(n, 2, replace=False) for _ in range(int(rng.integers(1, 3 * n)))]
+        arcs = [(int(tail), int(head)) for tail, head in ends]
         made.append(Digraph(f"multigraph {k}", tuple(f"v{v}" for v in range(n)), tuple(arcs)))
     return made
 
