@@ -46,7 +46,7 @@ def test_the_wheel_holds_what_an_install_needs(tmp_path):
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert str(tmp_path) in found["where"]
-    assert found["graphs"] == [f"{name}_imports.edgelist" for name in ("click", "httpx", "jinja2", "rich")]
+    assert found["graphs"] == [f"{name}.edgelist" for name in ("click", "httpx", "jinja2", "rich")]
     assert "report.html" in " ".join(found["templates"])
     assert found["claims"] == 51
     helped = subprocess.run(

@@ -95,7 +95,8 @@ def test_cosine_falls_to_the_final_fraction_at_the_last_update():
 def test_learning_rates_stay_in_their_range(warmup, steps, schedule, final):
     recipe = Recipe(lr=0.3, warmup=warmup, steps=steps, schedule=schedule, final_fraction=final)
     rates = [learning_rate(recipe, step) for step in range(steps)]
-    assert all(0 < rate <= 0.3 + 1e-12 for rate in rates if final > 0)
+    assert all(0.3 * final * 0.999 <= rate <= 0.3 + 1e-12 for rate in rates[warmup:])
+    assert all(0 < rate <= 0.3 + 1e-12 for rate in rates[:warmup])
     after = rates[warmup:]
     assert all(later <= earlier + 1e-12 for earlier, later in pairwise(after))
 

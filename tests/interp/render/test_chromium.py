@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from chromium import Chromium
-from kinds import HOSTILE, figure, page
 
 from interp.render import browser
+from tests.interp.render.chromium import Chromium
+from tests.interp.render.kinds import HOSTILE, figure, page
 
 pytestmark = pytest.mark.skipif(browser.find() is None, reason="chromium is not installed")
 

@@ -8,7 +8,6 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from kinds import causal, figure, page
 
 from interp.render import (
     AttentionTile,
@@ -42,6 +41,7 @@ from interp.render import (
 )
 from interp.render.circuit import CircuitPanel
 from interp.render.marks import apart, stacked, thinned
+from tests.interp.render.kinds import causal, figure, page
 
 NAMED = {"title": "t", "description": "d"}
 SVG = "{http://www.w3.org/2000/svg}"

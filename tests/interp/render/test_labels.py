@@ -9,10 +9,10 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kinds import DRAWN, HOSTILE, KINDS, page
 
 from interp.render.svg import LONGEST, escape, fit, measure
 from interp.render.text import plain, visible
+from tests.interp.render.kinds import DRAWN, HOSTILE, KINDS, page
 
 
 class Words(HTMLParser):
