@@ -51,7 +51,7 @@ class ModelLearner:
         seed: int,
         draw: Callable[[torch.Generator, int], Any],
         loss: Callable[[HookedTransformer, Any], Float[Tensor, ""]],
-        measure: Callable[[HookedTransformer], Mapping[str, float]] | None = None,
+        measure: Callable[[HookedTransformer], Mapping[str, float | int]] | None = None,
     ) -> None:
         self.model = model
         self.seeds = (seed,)

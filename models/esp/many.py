@@ -58,6 +58,7 @@ class ManySeeds:
         self.cfg: Any = model.cfg
         self._tied = "unembed.W_U" not in dict(model.named_parameters())
         self._refuse_uncovered()
+        self._scale = float(model.blocks[0].attn.attn_scale)  # 1 where the configuration switches scaling off
         starts: dict[str, list[Tensor]] = {name: [] for name, _ in model.named_parameters()}
         for seed in self.seeds:
             initialise(model, scale=recipe.init_scale, seed=seed)
@@ -123,7 +124,7 @@ class ManySeeds:
         rows = rows + w["pos_embed.W_pos"].index_select(1, self._row_position)
         normal = self._norm(rows, "blocks.0.ln1")
         query = torch.einsum("kd,khde->khe", normal[:, -1], w[layer + "W_Q"]) + w[layer + "b_Q"]
-        asked = torch.einsum("khe,khde->khd", query, w[layer + "W_K"]) / self.cfg.attn_scale
+        asked = torch.einsum("khe,khde->khd", query, w[layer + "W_K"]) / self._scale
         scores = torch.einsum("krd,khd->rkh", normal, asked)  # [row, seed, head]
         values = torch.einsum("krd,khde->rkhe", normal, w[layer + "W_V"]) + w[layer + "b_V"]
         mixed = self._mix(scores, values)  # [sample, seed, head, d_head]

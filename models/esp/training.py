@@ -141,11 +141,11 @@ def _single(
     initialise(model, scale=made.recipe.init_scale, seed=seed)
     examples = task.examples().to(device)
     targets = examples.targets[:, 0]
-    share = torch.ones(len(examples)) if weights is None else weights
-    share = (share / share.sum()).to(device)
+    share = (torch.ones(len(examples)) if weights is None else weights).to(device)
+    share = share / share.sum()
     loss = loss_function(made.recipe.loss, made.recipe.q)
 
-    def measure(trained: HookedTransformer) -> dict[str, float]:
+    def measure(trained: HookedTransformer) -> dict[str, float | int]:
         found = margins(trained(examples.inputs)[:, -1], targets)
         errors = int((found <= RIGHT).sum())
         return {"errors": errors, "accuracy": 1 - errors / len(targets), "min_margin": float(found.min())}
