@@ -118,6 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         import torch
 
         torch.set_num_threads(1)
+        _require_device(options.common.device)
         result = module.run(options)
     except _REQUEST_ERRORS as error:
         if debug:
@@ -137,6 +138,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         module.show(result)
     return 0
+
+
+def _require_device(name: str) -> None:
+    """Raise ValueError, with what there is, where `name` is no torch device of this machine."""
+    import torch
+
+    kinds = ["cpu"] + ["cuda"] * torch.cuda.is_available() + ["mps"] * torch.backends.mps.is_available()
+    kind, _, number = name.partition(":")
+    count = torch.cuda.device_count() if kind == "cuda" else 1
+    if kind not in kinds or (number and not (number.isdigit() and int(number) < count)):
+        raise ValueError(f"there is no device '{name}' on this machine: there is {', '.join(kinds)}")
 
 
 def _sentence(error: BaseException) -> str:

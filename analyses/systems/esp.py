@@ -32,7 +32,9 @@ def task(checkpoint: Checkpoint) -> EspTask:
 def build(options: BuildOptions) -> Checkpoint:
     """Construct, evaluate and save. Raises ValueError or KeyError where graph and variant do not go together."""
     esp = EspTask(read_graph(options.graph), options.induction)
-    made = construct(esp, options.variant, tied=options.tied, sink=options.sink, dtype=options.dtype)
+    made = construct(
+        esp, options.variant, tied=options.tied, sink=options.sink, dtype=options.dtype, device=options.common.device
+    )
     checkpoint = checkpoint_of(made, esp)
     return replace(checkpoint, directory=save(options.out, checkpoint))
 

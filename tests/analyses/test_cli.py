@@ -28,6 +28,8 @@ def test_help_imports_neither_torch_nor_transformer_lens():
         (["build", "esp"], "--out PATH"),
         (["evaluate"], "dir"),
         (["claims", "E99"], "no claim 'E99'"),
+        (["claims", "--device", "abacus"], "no device 'abacus'"),
+        (["claims", "--device", "cpu:7"], "no device 'cpu:7'"),
     ],
 )
 def test_a_wrong_request_is_one_line_and_status_2(arguments, said, capsys):
