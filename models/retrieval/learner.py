@@ -1,0 +1,163 @@
+"""Many seeds of one retrieval model trained together, the query of the CLS folded into the keys.
+
+Only the CLS is read, and its query is the same in every example. A head's score of a token is then one product with
+that token's features, u = W_E W_K W_Q^T c0 / sqrt(n), and since attention sums to 1 the features can be averaged first
+and sent through encoder, values and output afterwards: what is computed per token is one number a head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional
+
+from models.hooked import Architecture, HookedTransformer, build
+from models.learner import Measures
+from models.retrieval.architecture import start
+from models.retrieval.family import Family
+
+CHUNK = 1 << 22  # features of one validation pass
+ATTENTION = "blocks.0.attn."
+
+
+@dataclass(frozen=True)
+class Data:
+    """Sequences to train on and to validate on, with their targets in the target's own units, all float32."""
+
+    train: Float[Tensor, "example position feature"]
+    targets: Float[Tensor, " example"]
+    validation: Float[Tensor, "held position feature"]
+    validation_targets: Float[Tensor, " held"]
+
+    @property
+    def mean(self) -> float:
+        """The mean target of the training sequences."""
+        return float(self.targets.double().mean())
+
+    @property
+    def sd(self) -> float:
+        """Their standard deviation."""
+        return float(self.targets.double().std(correction=0))
+
+
+def draw_data(family: Family, *, seed: int = 0, train: int = 8000, validation: int = 2000) -> Data:
+    """Fresh sequences of the family's distribution. Raises ValueError for fewer than 2 of either."""
+    if min(train, validation) < 2:
+        raise ValueError(f"{train} sequences to train on and {validation} to validate on: there must be 2 of each")
+    generator = torch.Generator().manual_seed(seed)
+    first, second = family.draw(train, generator), family.draw(validation, generator)
+    return Data(first, family.target(first), second, family.target(second))
+
+
+class RetrievalLearner:
+    """Stacked seeds of a one-layer architecture, as models.training.fit takes them; each seed draws its own batches.
+
+    Leaves carry HookedTransformer's names and answer in standard deviations of the training targets; `export` gives a
+    HookedTransformer that answers in the target's own units. The loss is the mean squared error of the batch, in
+    those standard deviations. Measures: `nmse`, the mean squared error over the variance on the validation sequences.
+    Raises ValueError for an architecture that this shortcut does not cover: more than one layer, or positions.
+    """
+
+    stacked = True
+
+    def __init__(
+        self, architecture: Architecture, data: Data, *, seeds: Sequence[int], batch: int = 128, device: str = "cpu"
+    ) -> None:
+        if architecture.config["n_layers"] != 1 or "pos_embed.*" not in architecture.frozen:
+            raise ValueError(
+                "seeds of retrieval train together with one layer and without positions only: "
+                "train other architectures one at a time"
+            )
+        if batch < 1:
+            raise ValueError(f"batch = {batch}: a step takes at least 1 sequence")
+        self.seeds, self.architecture, self.data, self.batch, self.device = (
+            tuple(seeds),
+            architecture,
+            data,
+            batch,
+            device,
+        )
+        models = [start(architecture, seed=seed, device=device) for seed in self.seeds]
+        named = [dict(model.named_parameters()) for model in models]
+        self.leaves = {
+            name: torch.stack([own[name].detach() for own in named]).requires_grad_(True)
+            for name, parameter in named[0].items()
+            if parameter.requires_grad
+        }
+        self.scale = architecture.config["d_head"] ** -0.5
+        self.generators = [torch.Generator().manual_seed(seed) for seed in self.seeds]
+        self._tokens = data.train.to(device)
+        self._targets = ((data.targets - data.mean) / data.sd).to(device)
+        self._held = data.validation.to(device)
+        self._held_targets = ((data.validation_targets - data.mean) / data.sd).to(device)
+
+    def parameters(self) -> dict[str, Tensor]:
+        return dict(self.leaves)
+
+    def outputs(self, tokens: Float[Tensor, "#seed example position feature"]) -> Float[Tensor, "seed example"]:
+        """What the models answer, in standard deviations of the training targets."""
+        w = self.leaves
+        seeds, (examples, length) = len(self.seeds), tokens.shape[1:3]
+        features = tokens.expand(seeds, -1, -1, -1).flatten(1, 2)  # [seed, example * position, feature]
+        if "embed.W_in" in w:
+            features = torch.baddbmm(w["embed.b_in"][:, None], features, w["embed.W_in"]).relu()
+        encode, inner = w["embed.W_E"], features.shape[-1]
+        heads = w[ATTENTION + "W_Q"].shape[1]
+        query = torch.einsum("km,khmd->khd", w["embed.c0"], w[ATTENTION + "W_Q"]) * self.scale
+        asked = torch.einsum("khd,khmd->kmh", query, w[ATTENTION + "W_K"])
+        scores = torch.bmm(features, torch.bmm(encode, asked))  # [seed, example * position, head]
+        scores = scores.view(seeds * examples, length, heads).transpose(1, 2).contiguous()
+        pooled = torch.bmm(scores.softmax(-1), features.reshape(seeds * examples, length, inner))
+        values = torch.matmul(encode[:, None], w[ATTENTION + "W_V"])  # [seed, head, inner, d_head]
+        moves = torch.matmul(values, w[ATTENTION + "W_O"]).flatten(1, 2)  # [seed, head * inner, model]
+        bias = torch.matmul(w["embed.b_E"][:, None, None], w[ATTENTION + "W_V"])  # [seed, head, 1, d_head]
+        constant = w["embed.c0"] + torch.matmul(bias, w[ATTENTION + "W_O"]).sum((1, 2))
+        residual = torch.baddbmm(constant[:, None], pooled.view(seeds, examples, heads * inner), moves)
+        hidden = functional.gelu(torch.baddbmm(w["unembed.b_0"][:, None], residual, w["unembed.W_0"]))
+        return torch.baddbmm(w["unembed.b_1"][:, None], hidden, w["unembed.W_1"])[..., 0]
+
+    def losses(self, step: int) -> Float[Tensor, " seed"]:
+        count = len(self._tokens)
+        rows = torch.stack([torch.randint(count, (self.batch,), generator=own) for own in self.generators])
+        rows = rows.to(self.device)
+        return (self.outputs(self._tokens[rows]) - self._targets[rows]).square().mean(-1)
+
+    def measure(self) -> Measures:
+        per_example = self._held.shape[1] * self.leaves["embed.W_E"].shape[1] * len(self.seeds)
+        rows = max(1, CHUNK // per_example)
+        total = torch.zeros(len(self.seeds), dtype=torch.float64)
+        with torch.no_grad():
+            for tokens, targets in zip(self._held.split(rows), self._held_targets.split(rows), strict=True):
+                total += (self.outputs(tokens[None]) - targets).double().square().sum(-1).cpu()
+        spread = self._held_targets.double().var(correction=0).cpu()
+        return {"nmse": total / len(self._held) / spread}
+
+    def state(self) -> dict[str, Tensor]:
+        return {f"generator {seed}": own.get_state() for seed, own in zip(self.seeds, self.generators, strict=True)}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        for seed, own in zip(self.seeds, self.generators, strict=True):
+            own.set_state(state[f"generator {seed}"])
+
+    def export(self, seed_index: int, weights: Mapping[str, Tensor] | None = None) -> HookedTransformer:
+        """One seed as a HookedTransformer in the target's own units; `weights` are stacked leaves of a run."""
+        stack = {**self.leaves, **(weights or {})}
+        model = build(self.architecture, device=self.device)
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if name in stack:
+                    parameter.copy_(stack[name].detach()[seed_index])
+            rescale(model, self.data)
+        return model
+
+
+def rescale(model: HookedTransformer, data: Data) -> None:
+    """Turn a model's answers from standard deviations of the training targets into the target's units, in place."""
+    with torch.no_grad():
+        readout = dict(model.unembed.named_parameters())
+        readout["W_1"].mul_(data.sd)
+        readout["b_1"].mul_(data.sd).add_(data.mean)

@@ -1,0 +1,109 @@
+"""Seeds trained together are the HookedTransformers they are exported as; a small target is learned; stuck seeds."""
+
+import pytest
+import torch
+
+from interp.model import run
+from models.learner import Learner
+from models.retrieval.architecture import architecture, start
+from models.retrieval.evaluation import evaluate
+from models.retrieval.family import nearest_points, sum_of_maxima
+from models.retrieval.learner import RetrievalLearner, draw_data
+from models.retrieval.recipes import Trained, one_at_a_time, recipe, train
+from models.retrieval.task import RetrievalTask
+from models.training import fit
+
+FAMILY = sum_of_maxima(2, 4)
+
+
+@pytest.mark.parametrize("encoder", ["linear", "mlp"])
+def test_together_they_answer_as_they_do_alone(encoder: str) -> None:
+    data = draw_data(FAMILY, train=64, validation=50)
+    learner = RetrievalLearner(architecture(FAMILY, 3, encoder=encoder), data, seeds=(4, 0), batch=16)
+    assert isinstance(learner, Learner)
+    ours = learner.outputs(data.validation[None]).detach() * data.sd + data.mean
+    for index, seed in enumerate((4, 0)):
+        model = learner.export(index)
+        assert torch.allclose(run(model, data.validation)[:, -1, 0], ours[index], atol=2e-6)
+        fresh = start(learner.architecture, seed=seed)
+        assert torch.equal(model.blocks[0].attn.W_K, fresh.blocks[0].attn.W_K)
+        found = evaluate(model, RetrievalTask(FAMILY), count=500)
+        assert float(learner.measure()["nmse"][index]) == pytest.approx(found.nmse, rel=0.5)
+
+
+@pytest.mark.parametrize("encoder", ["linear", "mlp"])
+def test_together_they_learn_as_they_do_alone(encoder: str) -> None:
+    data = draw_data(FAMILY, train=64, validation=50)
+    design, plan = architecture(FAMILY, 2, encoder=encoder), recipe("quick", steps=12, batch=8)
+    together = RetrievalLearner(design, data, seeds=(0, 1), batch=8)
+    fit(together, plan)
+    alone = one_at_a_time(design, data, seed=1, batch=8)
+    fit(alone, plan)
+    for name, leaf in alone.parameters().items():
+        if not name.endswith("b_E"):  # along keys it moves nothing, and Adam then follows rounding
+            assert torch.allclose(leaf, together.parameters()[name][1], atol=2e-3), name
+    assert float(alone.measure()["nmse"]) == pytest.approx(float(together.measure()["nmse"][1]), rel=1e-2)
+
+
+def test_a_broken_training_goes_on_as_if_unbroken() -> None:
+    data = draw_data(FAMILY, train=64, validation=50)
+    design, plan = architecture(FAMILY, 2), recipe("quick", steps=10, batch=8)
+    whole = RetrievalLearner(design, data, seeds=(0, 1), batch=8)
+    fit(whole, plan)
+    first = fit(RetrievalLearner(design, data, seeds=(0, 1), batch=8), plan, until=6)
+    second = RetrievalLearner(design, data, seeds=(0, 1), batch=8)
+    fit(second, plan, state=first.state)
+    for name, leaf in whole.parameters().items():
+        assert torch.equal(leaf, second.parameters()[name])
+
+
+def test_two_heads_learn_two_maxima_and_one_head_does_not() -> None:
+    data = draw_data(FAMILY, train=2000, validation=500)
+    plan = recipe("quick", steps=300, lr=2e-2, batch=64)
+    enough = train(FAMILY, architecture(FAMILY, 2), plan, (0, 1, 2), data=data)
+    fewer = train(FAMILY, architecture(FAMILY, 1), plan, (0, 1, 2), data=data)
+    assert min(enough.nmse) < 0.01
+    assert min(fewer.nmse) > 0.1
+    assert fewer.stuck == (0, 1, 2)
+    assert fewer.stuck_share.value == 1.0
+    found = evaluate(enough.models[enough.best], RetrievalTask(FAMILY), count=1000)
+    assert found.nmse == pytest.approx(min(enough.nmse), rel=0.5)  # in the target's own units
+
+
+@pytest.mark.parametrize(
+    ("family", "layers"), [(FAMILY, 2), (nearest_points(2, 4, sets=((0, 1), (2, 3))), 1)], ids=["layers", "positions"]
+)
+def test_other_architectures_train_one_after_the_other(family, layers: int) -> None:  # type: ignore[no-untyped-def]
+    data = draw_data(family, train=40, validation=20)
+    design = architecture(family, 1, layers=layers)
+    seen: list[tuple[int, int]] = []
+    made = train(
+        family,
+        design,
+        recipe("quick", steps=3, batch=8),
+        (0, 1),
+        data=data,
+        progress=lambda step, steps: seen.append((step, steps)),
+    )
+    assert isinstance(made, Trained)
+    assert len(made.models) == len(made.runs) == len(made.nmse) == 2
+    assert seen[-1] == (6, 6)
+    answers = run(made.models[1], data.validation)[:, -1, 0].detach()
+    error = (answers - data.validation_targets).double().square().mean() / data.validation_targets.double().var(
+        correction=0
+    )
+    assert float(error) == pytest.approx(made.nmse[1], rel=1e-4)
+    with pytest.raises(ValueError, match="one layer and without positions only"):
+        RetrievalLearner(design, data, seeds=(0,))
+
+
+def test_bad_requests_are_named() -> None:
+    with pytest.raises(KeyError, match="there are quick, standard, long"):
+        recipe("slow")
+    with pytest.raises(ValueError, match="2 of each"):
+        draw_data(FAMILY, train=1)
+    with pytest.raises(ValueError, match="no seeds"):
+        train(FAMILY, architecture(FAMILY, 1), recipe(), ())
+    data = draw_data(FAMILY, train=4, validation=4)
+    with pytest.raises(ValueError, match="at least 1 sequence"):
+        RetrievalLearner(architecture(FAMILY, 1), data, seeds=(0,), batch=0)
