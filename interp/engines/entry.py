@@ -193,14 +193,10 @@ class ConeSweep:
     def _everything(self, layer: int, which: Cell) -> Iterator[Chunk]:
         cone, cells = self.cone, self.cells
         component, mid = cells.component, self._stream(layer)
-        if self.position_axis in cells.axes or not cone.causal:
-            start = 0
-        else:
-            start = min(cells.grid.labels[self.position_axis])
-        if component == "pattern" or not cone.causal:
-            start = 0
+        several = cone.causal and self.position_axis not in cells.axes
+        start = min(cells.grid.labels[self.position_axis]) if several else 0
         out = cone.outputs(layer, start)
-        for chunk in which.split(cone.cells_at_once(min(layer, cone.layers - 2), 0)):
+        for chunk in which.split(cone.cells_at_once(-1, 0)):
             new = torch.where(cells.edits(layer, chunk), cells.after(layer), cells.before(layer))
             if component in RESIDUAL:
                 x = self._stream_with(layer, new)
