@@ -33,7 +33,7 @@ def networks(
     steps: int = 400,
     progress: Callable[[], None] = lambda: None,
 ) -> list[Network]:
-    """Train every size; a network has learned when its held-out squared error is under models.xor.feedforward.SOLVED."""
+    """Train every size; a network has learned once its held-out squared error is under feedforward.SOLVED."""
     found = []
     for size in bits:
         task = XorTask(size)

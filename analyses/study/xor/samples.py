@@ -16,6 +16,7 @@ from models.xor.samples import draw_samples, gradients_by_sample_count, sample_o
 from models.xor.task import XorTask
 
 RESAMPLES = 1000
+MOST_NUMBERS = 30_000_000  # of samples held at once: 120 MB in float32
 
 
 @dataclass(frozen=True)
@@ -65,11 +66,12 @@ def many_step_curve(
     *,
     steps: int = 150,
     length: float = 0.5,
+    width_of: Callable[[int], int] = default_width,
     data_seed: int = 0,
-    at_once: int = 10,
 ) -> SampleCurve:
     """Normalised steps on n fixed samples, for every n of `counts`, each n with samples of its own."""
-    task, width = XorTask(bits), default_width(bits)
+    task, width = XorTask(bits), width_of(bits)
+    at_once = max(1, MOST_NUMBERS // (bits * max(counts)))
     right, support = [], []
     for first in range(0, len(seeds), at_once):
         models = draw(task, width=width, seeds=tuple(seeds[first : first + at_once]), dtype=torch.float32)

@@ -1,0 +1,208 @@
+"""The study from the plan to the report: in which order things are made, and what is written where."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pandas as pd
+
+from analyses.claims import Measurement
+from analyses.commands.progress import Report
+from analyses.options.xor import StudyOptions
+from analyses.study.claims_section import claims_figure, heading_of
+from analyses.study.folder import require_folder, write_file
+from analyses.study.xor import figures
+from analyses.study.xor.measure import Results, measure
+from analyses.study.xor.page import Pictures, build_page
+from analyses.study.xor.plan import FULL, QUICK, Plan
+from analyses.study.xor.verdicts import claims
+from models.bundle import write_json
+from models.checkpoints import versions
+
+STAGES = 11
+
+
+def run(options: StudyOptions, report: Report | None = None) -> dict[str, Any]:
+    """Do the study and write its folder; returns what results.json holds, with where the report is.
+
+    Raises ValueError for a folder that cannot be written; no file is left half-written.
+    """
+    return run_plan(QUICK if options.quick else FULL, options, report)
+
+
+def run_plan(plan: Plan, options: StudyOptions, report: Report | None = None) -> dict[str, Any]:
+    """`run` with the sizes and seeds of `plan`."""
+    started = time.monotonic()
+    out = options.out
+    require_folder(out)
+    done = 0
+
+    def stage(name: str) -> None:
+        nonlocal done
+        if report:
+            report(f"study: {name}", done, STAGES)
+        done += 1
+
+    results = measure(plan, out / "checkpoints", seed=options.common.seed, stage=stage)
+    command = _command(options)
+    measurements = claims(results, command)
+    skipped = list(plan.left_out)
+    stage("report")
+    pictures = draw(results)
+    page = build_page(
+        results,
+        pictures,
+        measurements,
+        claims_figure(measurements, skipped),
+        heading_of({m.verdict: sum(n.verdict == m.verdict for n in measurements) for m in measurements}),
+        footer=f"Offline report, one file, no requests. Made by “{command}” on {options.common.device}.",
+    )
+    for name, frame in _tables(results, measurements).items():
+        write_file(out / "tables" / f"{name}.csv", frame.to_csv(index=False).encode())
+    for name, figure in vars(pictures).items():
+        if figure is not None:
+            write_file(out / "figures" / f"{name}.svg", figure.standalone_svg().encode())
+    found = {
+        "specialisation": {
+            "trained": [each.score.specialisation for each in results.looks],
+            "untrained": results.chance,
+        },
+        "comparison": [
+            {"qk": each.comparison.qk, "ov": each.comparison.ov, "in_use": each.comparison.in_use}
+            for each in results.looks
+        ],
+        "claims": [each.to_json() for each in measurements],
+        "skipped": skipped,
+        "command": command,
+        "device": "cpu",
+        "versions": versions(),
+        "seconds": time.monotonic() - started,
+    }
+    write_json(out / "results.json", found)
+    write_file(out / "index.html", page.encode())
+    stage("done")
+    return found | {"report": str(out / "index.html")}
+
+
+def draw(results: Results) -> Pictures:
+    """Every figure of the report."""
+    maps = figures.attention_maps(results)
+    samples = results.samples
+    return Pictures(
+        one_step=figures.one_step_curves(results),
+        step_sizes=figures.step_sizes(results),
+        attention=figures.attention_before_and_after(results),
+        which_bit=figures.which_bit(results),
+        usage=figures.usage(results),
+        small_steps=figures.small_steps(results),
+        maps_once=maps[0],
+        maps_many=maps[1] if len(maps) > 1 else None,
+        starts=figures.starts(results),
+        sample_success=figures.sample_success(samples) if samples else None,
+        samples_needed=figures.samples_needed(samples) if samples else None,
+        parameters=figures.parameters(results),
+        more_bits=figures.more_bits(results),
+    )
+
+
+def _command(options: StudyOptions) -> str:
+    parts = ["headlab study xor"]
+    if options.quick:
+        parts.append("--quick")
+    if options.common.seed:
+        parts.append(f"--seed {options.common.seed}")
+    return " ".join(parts)
+
+
+def _tables(results: Results, measurements: list[Measurement]) -> dict[str, pd.DataFrame]:
+    cells = [*results.bars, *results.kappas]
+    cells += [cell for group in (*results.widths.values(), *results.starts.values()) for cell in group]
+    steps = [
+        {
+            "bits": c.bits,
+            "width": c.width,
+            "start": c.start,
+            "kappa": c.kappa,
+            "seeds": c.seeds,
+            "one_to_one": c.one_to_one.value,
+            "low": c.one_to_one.low,
+            "high": c.one_to_one.high,
+            "together": c.together.value,
+            "on_support": c.on_support.value,
+        }
+        for c in cells
+    ]
+    samples = results.samples
+    curves = [
+        {
+            "method": method,
+            "bits": c.bits,
+            "width": c.width,
+            "samples": n,
+            "one_to_one": c.one_to_one[:, k].mean(),
+            "on_support": c.on_support[:, k].mean(),
+            "seeds": len(c.one_to_one),
+        }
+        for method, group in (
+            ("one step", samples.once if samples else []),
+            ("many steps", samples.many if samples else []),
+            ("many steps, m = d", samples.wide if samples else []),
+        )
+        for c in group
+        for k, n in enumerate(c.counts)
+    ]
+    maps = [
+        {
+            "map": each.kind,
+            "start": each.start,
+            "seed": index,
+            "alignment_once": value,
+            "loss_once": each.once_loss[index],
+            "size_once": each.once_size,
+        }
+        for each in results.maps
+        for index, value in enumerate(each.once)
+    ]
+    parity = [
+        {
+            "heads": c.heads,
+            "bits": c.bits,
+            "start": c.start,
+            "method": c.method,
+            "one_to_one": c.one_to_one.value,
+            "low": c.one_to_one.low,
+            "high": c.one_to_one.high,
+            "seeds": c.one_to_one.trials,
+            "chance": c.chance,
+            "median_loss": c.loss,
+        }
+        for c in results.parity
+    ]
+    networks = [
+        {"bits": n.bits, "neurons": n.neurons, "parameters": n.parameters, "learned": n.learned.value}
+        for n in results.networks
+    ]
+    rows = [
+        {
+            "id": m.id,
+            "verdict": m.verdict,
+            "summary": m.summary,
+            "paper": m.paper,
+            "seeds": m.seeds,
+            "low": m.interval[0] if m.interval else None,
+            "high": m.interval[1] if m.interval else None,
+            "command": m.command,
+        }
+        for m in measurements
+    ]
+    named = {
+        "one_step": steps,
+        "samples": curves,
+        "maps": maps,
+        "parity": parity,
+        "networks": networks,
+        "alignment": results.traced.to_frame().to_dict("records"),
+        "claims": rows,
+    }
+    return {name: pd.DataFrame(table) for name, table in named.items()}
