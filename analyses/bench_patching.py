@@ -208,7 +208,6 @@ def run(quick: bool = False) -> dict[str, Any]:
         worst = equality(range(count))  # before the clock runs: both sides are warm
         pairs = 1 if quick else 5
         cases = [measure(case, pairs) for case in CASES if case.quick or not quick]
-        cases.append(edges_case(pairs))
         cases.append(edges_case(1 if quick else 5, sample=50 if quick else 200))
     finally:
         peer.tqdm = shown
