@@ -257,7 +257,7 @@ def _rows(found: Sequence[MapResult], many: bool) -> list[StripRow]:
                 note=f"η = {_scientific(each.many_size if many else each.once_size)}",
                 heads=LETTERS,
                 result=f"{np.median(values):.3f}",
-                result_note=f"loss {loss:.2f}" if loss < 10 else f"loss {_scientific(round(loss))}",
+                result_note=f"loss {loss:.2f}" if loss < 10 else f"loss {_scientific(float(round(loss)))}",
             )
         )
     return rows

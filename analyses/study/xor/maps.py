@@ -33,14 +33,14 @@ class MapResult:
     once_loss: Float[np.ndarray, " seed"]
     once_size: float
     once_best_loss: float
-    many: Float[np.ndarray, " seed"]
-    many_loss: Float[np.ndarray, " seed"]
+    many: Float[np.ndarray, " few"]
+    many_loss: Float[np.ndarray, " few"]
     many_size: float
     one_to_one: float
     together: float
     solved: int | None
     steps: Sequence[int]
-    traced: Float[np.ndarray, "step seed"]
+    traced: Float[np.ndarray, "step few"]
 
 
 def compare_maps(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
-from analyses.claims import Measurement
+from analyses.claims import Measurement, count_verdicts
 from analyses.commands.progress import Report
 from analyses.options.xor import StudyOptions
 from analyses.study.claims_section import claims_figure, heading_of
@@ -15,12 +16,12 @@ from analyses.study.folder import require_folder, write_file
 from analyses.study.xor import figures
 from analyses.study.xor.measure import Results, measure
 from analyses.study.xor.page import Pictures, build_page
-from analyses.study.xor.plan import FULL, QUICK, Plan
+from analyses.study.xor.plan import FULL, QUICK
 from analyses.study.xor.verdicts import claims
 from models.bundle import write_json
 from models.checkpoints import versions
 
-STAGES = 11
+STAGES = 10
 
 
 def run(options: StudyOptions, report: Report | None = None) -> dict[str, Any]:
@@ -28,14 +29,9 @@ def run(options: StudyOptions, report: Report | None = None) -> dict[str, Any]:
 
     Raises ValueError for a folder that cannot be written; no file is left half-written.
     """
-    return run_plan(QUICK if options.quick else FULL, options, report)
-
-
-def run_plan(plan: Plan, options: StudyOptions, report: Report | None = None) -> dict[str, Any]:
-    """`run` with the sizes and seeds of `plan`."""
     started = time.monotonic()
-    out = options.out
-    require_folder(out)
+    plan = QUICK if options.quick else FULL
+    require_folder(options.out)
     done = 0
 
     def stage(name: str) -> None:
@@ -44,19 +40,27 @@ def run_plan(plan: Plan, options: StudyOptions, report: Report | None = None) ->
             report(f"study: {name}", done, STAGES)
         done += 1
 
-    results = measure(plan, out / "checkpoints", seed=options.common.seed, stage=stage)
-    command = _command(options)
-    measurements = claims(results, command)
-    skipped = list(plan.left_out)
+    results = measure(plan, options.out / "checkpoints", seed=options.common.seed, stage=stage)
     stage("report")
+    found = publish(results, options, skipped=plan.left_out, started=started)
+    stage("done")
+    return found
+
+
+def publish(
+    results: Results, options: StudyOptions, *, skipped: Sequence[str] = (), started: float | None = None
+) -> dict[str, Any]:
+    """Verdicts, figures, tables, results.json and the page of what was measured, in `options.out`."""
+    out, command = options.out, _command(options)
+    measurements = claims(results, command)
     pictures = draw(results)
     page = build_page(
         results,
         pictures,
         measurements,
         claims_figure(measurements, skipped),
-        heading_of({m.verdict: sum(n.verdict == m.verdict for n in measurements) for m in measurements}),
-        footer=f"Offline report, one file, no requests. Made by “{command}” on {options.common.device}.",
+        heading_of({str(verdict): count for verdict, count in count_verdicts(measurements).items()}),
+        footer=f"Offline report, one file, no requests. Made by “{command}” on one CPU core.",
     )
     for name, frame in _tables(results, measurements).items():
         write_file(out / "tables" / f"{name}.csv", frame.to_csv(index=False).encode())
@@ -73,15 +77,14 @@ def run_plan(plan: Plan, options: StudyOptions, report: Report | None = None) ->
             for each in results.looks
         ],
         "claims": [each.to_json() for each in measurements],
-        "skipped": skipped,
+        "skipped": list(skipped),
         "command": command,
         "device": "cpu",
         "versions": versions(),
-        "seconds": time.monotonic() - started,
+        "seconds": None if started is None else time.monotonic() - started,
     }
     write_json(out / "results.json", found)
     write_file(out / "index.html", page.encode())
-    stage("done")
     return found | {"report": str(out / "index.html")}
 
 
