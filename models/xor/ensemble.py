@@ -127,14 +127,15 @@ def draw(
     start: str = "antisymmetric",
     kind: str = "softmax",
     dtype: torch.dtype = torch.float64,
+    device: torch.device | str = "cpu",
 ) -> Ensemble:
     """One untrained model per seed: positions uniform on the unit sphere, queries by `start`.
 
     antisymmetric: theta uniform on the sphere and its opposite, in pairs (an even number of heads). independent: each
     query uniform on the sphere. orthogonal: a random orthonormal frame (width >= heads). equal: one query for all
-    heads, the control in which nothing tells them apart. A seed's draw does not depend on the seeds beside it.
-    Raises ValueError for a width below 1, no seeds, or a start that the heads do not allow; KeyError for an unknown
-    start or attention map.
+    heads, the control in which nothing tells them apart. A seed's draw depends neither on the seeds beside it nor on
+    the device. Raises ValueError for a width below 1, no seeds, or a start that the heads do not allow; KeyError for an
+    unknown start or attention map.
     """
     heads = len(task.targets)
     require_attention_map(kind)
@@ -155,7 +156,7 @@ def draw(
         torch.randn(task.bits, width, generator=generator, out=positions[row])
         positions[row] /= positions[row].norm(dim=-1, keepdim=True)
         queries[row] = _start(start, heads, width, generator, dtype)
-    return Ensemble(task, tuple(seeds), positions, queries, kind)
+    return Ensemble(task, tuple(seeds), positions.to(device), queries.to(device), kind)
 
 
 def _start(

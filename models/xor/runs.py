@@ -88,10 +88,10 @@ def recorded(step: int) -> bool:
     return step & (step - 1) == 0
 
 
-def run(task: XorTask, method: Method, seeds: Sequence[int], *, data_seed: int = 0) -> Descent:
+def run(task: XorTask, method: Method, seeds: Sequence[int], *, data_seed: int = 0, device: str = "cpu") -> Descent:
     """Train `seeds` together in float64. Errors as for `draw`, `draw_samples` and `descend`."""
     own = method.plan(task)
-    models = draw(task, width=own.width, seeds=tuple(seeds), start=own.start, kind=own.kind)
+    models = draw(task, width=own.width, seeds=tuple(seeds), start=own.start, kind=own.kind, device=device)
     objective = population_objective
     if own.samples is not None:
         objective = sample_objective(draw_samples(models, own.samples, seed=data_seed))
@@ -122,7 +122,7 @@ def train(
         return _finished(out, request)
     design = architecture(task, own.width, own.kind)
     bundle.require_writable(out / f"seed-{seeds[0]}")
-    descent = run(task, method, seeds)
+    descent = run(task, method, seeds, device=device)
     rule = own.rule(task)
     rows = []
     for index, seed in enumerate(seeds):

@@ -39,7 +39,7 @@ def draw_samples(models: Ensemble, count: int, *, seed: int = 0) -> Float[Tensor
             signs(count, models.task.bits, np.random.default_rng((seed, own)), models.queries.dtype)
             for own in models.seeds
         ]
-    )
+    ).to(models.queries.device)
 
 
 def sample_objective(inputs: Float[Tensor, "seed sample bit"]) -> Gradient:
@@ -76,9 +76,8 @@ def gradients_by_sample_count(
         while seen < count:
             piece = min(CHUNK, count - seen)
             for row, generator in enumerate(generators):
-                total[row] += _attention_gradient(
-                    weights[row], signs(piece, models.task.bits, generator, weights.dtype), models
-                )
+                inputs = signs(piece, models.task.bits, generator, weights.dtype).to(weights.device)
+                total[row] += _attention_gradient(weights[row], inputs, models)
             seen += piece
         yield count, _through_attention(models, total / count)
 
