@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from models.training_log import TrainingRun
 from models.tree.evaluation import evaluate
 from models.tree.learner import TreeLearner
 from models.tree.recipes import Plan
+from models.tree.task import TreeTask
 
 STATE = "training"
 SAVE_EVERY = 20.0  # seconds between states kept, so that keeping them costs little
@@ -45,9 +47,11 @@ def train(
 ) -> dict[str, Any]:
     """Train `seeds` together and write `out`; the `runs.json` that it holds is returned.
 
-    resume: go on from the state in `out`, to the same result as an unbroken run; a finished folder is returned as it
-    is. until: stop before this step, with a state to resume from and no runs (`finished` is False). keep_weights: seeds
-    whose weights are kept at every recorded step. validation, follow: trees that are measured while training.
+    Where one stage of a curriculum ends and another follows, `out`/after-stage-K gets the models as they then are, each
+    evaluated on the task of that stage. resume: go on from the state in `out`, to the same result as an unbroken
+    run; a finished folder is returned as it is. until: stop before this step, with a state to resume from and no
+    runs (`finished` is False). keep_weights: seeds whose weights are kept at every recorded step. validation,
+    follow: trees that are measured while training.
     paths: held-out trees that the last weights are evaluated on. Raises ValueError where `out` cannot be written,
     or holds a state of another recipe or other seeds.
     """
@@ -65,22 +69,23 @@ def train(
             save_training(out / STATE, now())
             last_saved = time.monotonic()
 
-    run = fit(
-        learner,
-        plan.recipe,
-        state=state,
-        until=until,
-        weights_of=[tuple(seeds).index(seed) for seed in keep_weights],
-        progress=progress,
-        on_record=on_record,
-    )
-    save_training(out / STATE, run.state)
-    if not run.finished:
-        return {"finished": False, "step": run.step, "runs": [], "best": None}
-    rows = [_save_seed(plan, learner, run, index, out, keep_weights, paths) for index in range(len(run.seeds))]
-    best = max(rows, key=lambda row: (row["path_accuracy"], -row["loss"]))
-    save_runs(out, rows, best["dir"], task="tree", heads=plan.architecture.config["n_heads"], finished=True)
-    return load_runs(out)
+    kept = [tuple(seeds).index(seed) for seed in keep_weights]
+    ends = list(accumulate(stage.steps for stage in plan.stages))[:-1]
+    for number, end in enumerate([*ends, None]):
+        if end is not None and state is not None and state.step >= end:
+            continue
+        pause = end if until is None or (end is not None and end <= until) else until
+        run = fit(
+            learner, plan.recipe, state=state, until=pause, weights_of=kept, progress=progress, on_record=on_record
+        )
+        state = run.state
+        save_training(out / STATE, state)
+        if run.finished:
+            return _save_all(plan, plan.task, learner, run, out, keep_weights, paths)
+        if pause != end:
+            break
+        _save_all(plan, plan.stages[number].task, learner, run, out / f"after-stage-{number + 1}", (), paths)
+    return {"finished": False, "step": run.step, "runs": [], "best": None}
 
 
 def recipe_of(plan: Plan) -> dict[str, Any]:
@@ -89,17 +94,39 @@ def recipe_of(plan: Plan) -> dict[str, Any]:
     return {**plan.recipe.to_json(), "plan": plan.name, "plan_options": dict(plan.options), "stages": stages}
 
 
+def _save_all(
+    plan: Plan,
+    task: TreeTask,
+    learner: TreeLearner,
+    run: TrainingRun,
+    out: Path,
+    keep_weights: Sequence[int],
+    paths: int,
+) -> dict[str, Any]:
+    rows = [_save_seed(plan, task, learner, run, index, out, keep_weights, paths) for index in range(len(run.seeds))]
+    best = max(rows, key=lambda row: (row["path_accuracy"], -row["loss"]))
+    save_runs(out, rows, best["dir"], task="tree", heads=plan.architecture.config["n_heads"], finished=run.finished)
+    return load_runs(out)
+
+
 def _save_seed(
-    plan: Plan, learner: TreeLearner, run: TrainingRun, index: int, out: Path, keep_weights: Sequence[int], paths: int
+    plan: Plan,
+    task: TreeTask,
+    learner: TreeLearner,
+    run: TrainingRun,
+    index: int,
+    out: Path,
+    keep_weights: Sequence[int],
+    paths: int,
 ) -> dict[str, Any]:
     seed = run.seeds[index]
     model = learner.export(index)
-    measured = evaluate(model, plan.task, seed=seed, count=paths)
+    measured = evaluate(model, task, seed=seed, count=paths, batch=max(1, 8192 // task.layout.length))
     checkpoint = Checkpoint(
         model=model,
         architecture=plan.architecture,
-        task=plan.task.name,
-        task_options=plan.task.options(),
+        task=task.name,
+        task_options=task.options(),
         recipe=recipe_of(plan),
         seed=seed,
         metrics=measured.to_json(),

@@ -12,7 +12,7 @@ from models.tree.task import TreeTask
 DEPTHS = (3, 5, 7, 10)
 LAYERS = (1, 2, 3, 4, 5, 6)
 FOLLOW = 64
-WITHOUT_CHAIN = replace(RECIPE, steps=3000, warmup=100, record=40)
+WITHOUT_CHAIN = replace(RECIPE, steps=2000, warmup=100, record=40)
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,13 @@ def jobs() -> dict[str, Job]:
         *(_plain_descent(depth) for depth in (3, 5, 10)),
         Job("control-one-hot-wide", lambda: frozen_labels(random_trees(5), d_head=67), 5, FOLLOW, quick=True),
         *(_direct("forward", heads, 5) for heads in (4, 6, 8)),
+        Job("binary-curriculum-d9", lambda: _binary(1024, (3, 5, 7, 9), (5000, 2500, 1500, 800), (128, 64, 32, 8)), 3),
         Job("unseen-labels", _unseen_labels, 3),
         Job("binary-curriculum-d7", lambda: _binary(256, (3, 5, 7), (3000, 2000, 2000), (64, 32, 16)), 3),
         *(_direct("forward", heads, depth) for heads, depth in ((4, 3), (6, 7), (8, 10), (4, 10))),
-        *(_without_chain(layers, depth) for depth in (3, 5, 7, 10) for layers in LAYERS),
+        *(_without_chain(layers, depth) for depth in (3, 5, 7) for layers in LAYERS),
+        *(_without_chain(layers, 10) for layers in (1, 3, 6)),
         *(_plain_tokens(layers) for layers in (1, 2)),
-        Job("binary-curriculum-d9", lambda: _binary(1024, (3, 5, 7, 9), (5000, 2500, 1500, 800), (128, 64, 32, 8)), 3),
-        Job("binary-short-of-d9", lambda: _binary(1024, (3, 5, 7), (5000, 2500, 1500), (128, 64, 32)), 3),
         _binary_direct(5, 256, steps=4000, batch=32, seeds=3),
         _binary_direct(7, 256, steps=4300, batch=16, seeds=3),
         _binary_direct(9, 1024, steps=5900, batch=8, seeds=1),
@@ -66,7 +66,7 @@ def _direct(direction: str, heads: int, depth: int) -> Job:
     name = f"{direction}-h{heads}-d{depth}"
     quick = depth in (3, 5) and (heads == 1 or (direction, heads) == ("forward", 2))
     follow = FOLLOW if heads <= 2 or depth == 5 else 0
-    return Job(name, lambda: direct(random_trees(depth, direction), heads=heads), 5, follow, quick)
+    return Job(name, lambda: direct(random_trees(depth, direction), heads=heads), 5 if follow else 3, follow, quick)
 
 
 def _plain_descent(depth: int) -> Job:

@@ -146,6 +146,23 @@ def test_a_broken_run_resumes_to_the_same_weights(tmp_path):
     assert load(tmp_path / "whole").directory.name == whole["best"]
 
 
+def test_a_curriculum_keeps_its_models_at_the_end_of_each_stage(tmp_path):
+    tasks = [TreeTask(TreeSource(depths=(depth,), labels=16, shape="binary")) for depth in (1, 2)]
+    plan = curriculum(tasks, (6, 4), (4, 2), d_model=8, d_head=4, recipe=replace(RECIPE, warmup=2, record=3))
+    whole = train(plan, (0,), tmp_path / "whole", validation=8, paths=10)
+    for pause in (3, 6, 8):
+        train(plan, (0,), tmp_path / "part", until=pause, resume=True, validation=8, paths=10)
+    rest = train(plan, (0,), tmp_path / "part", resume=True, validation=8, paths=10)
+    assert rest["runs"] == whole["runs"]
+    for name in ("whole", "part"):
+        between = load(tmp_path / name / "after-stage-1")
+        assert TreeTask.from_options(between.task_options) == tasks[0]
+        assert not torch.equal(between.model.W_Q, load(tmp_path / name).model.W_Q)
+    assert torch.equal(
+        load(tmp_path / "whole/after-stage-1").model.W_Q, load(tmp_path / "part/after-stage-1").model.W_Q
+    )
+
+
 def test_earlier_weights_are_kept_where_asked_for(tmp_path):
     train(small_plan(), (3, 4), tmp_path, validation=8, paths=20, keep_weights=(4,))
     steps = [step for step, _ in load_history(tmp_path / "seed-4")]
