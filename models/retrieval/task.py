@@ -165,6 +165,9 @@ class RetrievalTask:
         """role -> -(f - y)^2 per example of that role's inputs: the answer needs every role, so all share it."""
         return {role.name: self.metrics(self.examples_of(role.inputs))["negative_squared_error"] for role in roles}
 
-    def circuit(self, variant: str, ablation: str) -> Circuit:
-        """The circuit of the constructed `variant` under `ablation`; see models.retrieval.circuits.true_circuit."""
+    def circuit(self, variant: str, ablation: str, *, read: Sequence[int] | None = None) -> Circuit:
+        """The circuit of the constructed `variant` under `ablation`; see models.retrieval.circuits.true_circuit.
+
+        `read` has no part: the CLS alone is read.
+        """
         return true_circuit(self.family, variant, ablation)
