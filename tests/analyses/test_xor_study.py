@@ -35,6 +35,9 @@ TINY = replace(
     one_step_samples=tuple((bits, 12, (1 / 32, 1 / 4, 1.0, 8.0)) for bits in (12, 16, 24)),
     many_step_samples=tuple((bits, 8, (0.25, 1.0, 8.0, 16.0)) for bits in (12, 16, 24)),
     wide_samples=tuple((bits, 8, (0.25, 1.0, 8.0, 16.0)) for bits in (12, 16, 24)),
+    sample_widths=(10, 14, 20),
+    sample_widths_bits=24,
+    sample_widths_seeds=12,
     parity_heads=(3,),
     parity_bits=(32,),
     parity_seeds=4,
@@ -142,7 +145,7 @@ def test_samples_needed_by_hand():
     with pytest.raises(ValueError, match="at least 3"):
         s.exponent([])
     flat = [s.SampleCurve(b, 4, counts, np.zeros((5, 3), dtype=bool), np.zeros((5, 3), dtype=bool)) for b in (2, 4, 8)]
-    with pytest.raises(ValueError, match="never reached at d = 2"):
+    with pytest.raises(ValueError, match="never reached at bits = 2"):
         s.exponent(flat)
 
 

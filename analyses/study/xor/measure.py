@@ -34,15 +34,21 @@ SHOWN_SIZE = 0.5  # kappa of the small steps whose way is shown
 
 @dataclass(frozen=True)
 class Samples:
-    """Curves of success against the number of samples, and their exponents; `wide` has m = d."""
+    """Curves of success against the number of samples, and their exponents; `wide` has m = d.
+
+    by_width: one step at one d and several m; support_by_width: how the samples that put every head on some target
+    fall with m.
+    """
 
     once: list[SampleCurve]
     many: list[SampleCurve]
     wide: list[SampleCurve]
+    by_width: list[SampleCurve]
     once_exponent: Exponent
     support_exponent: Exponent
     many_exponent: Exponent
     wide_exponent: Exponent
+    support_by_width: Exponent
 
 
 @dataclass(frozen=True)
@@ -163,7 +169,19 @@ def _samples(plan: Plan, seed: int) -> Samples:
     wide = sample_curves(
         plan.wide_samples, partial(many_step_curve, width_of=lambda bits: bits), first_seed=seed, power=1
     )
+    bits, factors = plan.sample_widths_bits, (1 / 64, *(2.0**power for power in range(-5, 3)))
+    by_width = [
+        one_step_curve(
+            bits,
+            _seeds(seed, plan.sample_widths_seeds),
+            [round(factor * bits**2) for factor in factors],
+            width=width,
+        )
+        for width in plan.sample_widths
+    ]
     return Samples(
+        by_width=by_width,
+        support_by_width=exponent(by_width, which="on_support", by="width", seed=seed),
         once=once,
         many=many,
         wide=wide,

@@ -12,8 +12,9 @@ class Plan:
     bars: (bits, seeds) of one step at m = 6 ln d. widths: factors c of m = c ln d, at `width_bits`. kappas: step sizes
     in units of sqrt(m) ln d, at `kappa_bits`. scales: (bits, width) of the runs that are timed. maps_*: see maps.
     one_step_samples, many_step_samples, wide_samples: (bits, seeds, factors), n = factor * d^2 for the first and
-    factor * d for the others; wide ones have m = d. networks: (bits, neurons). attention: bits at which the smallest
-    width is looked for. shown: bits of the models that the instruments look at.
+    factor * d for the others; wide ones have m = d. sample_widths: m of one-step curves at one d. networks: (bits,
+    neurons). attention: bits at which the smallest width is looked for. shown: bits of the models that the instruments
+    look at.
     """
 
     bars: tuple[tuple[int, int], ...]
@@ -35,6 +36,9 @@ class Plan:
     one_step_samples: tuple[tuple[int, int, tuple[float, ...]], ...]
     many_step_samples: tuple[tuple[int, int, tuple[float, ...]], ...]
     wide_samples: tuple[tuple[int, int, tuple[float, ...]], ...]
+    sample_widths: tuple[int, ...]
+    sample_widths_bits: int
+    sample_widths_seeds: int
     parity_heads: tuple[int, ...]
     parity_bits: tuple[int, ...]
     parity_seeds: int
@@ -86,6 +90,9 @@ FULL = Plan(
         (512, 40, _MANY[1:]),
     ),
     wide_samples=((32, 60, (0.25, *_MANY)), (64, 60, _MANY), (128, 40, _MANY), (256, 40, _MANY[:-1])),
+    sample_widths=(16, 32, 64, 128),
+    sample_widths_bits=128,
+    sample_widths_seeds=100,
     parity_heads=(3, 4, 5, 6),
     parity_bits=(64, 256),
     parity_seeds=20,
@@ -119,6 +126,9 @@ QUICK = Plan(
     one_step_samples=(),
     many_step_samples=(),
     wide_samples=(),
+    sample_widths=(),
+    sample_widths_bits=0,
+    sample_widths_seeds=0,
     parity_heads=(3, 4),
     parity_bits=(64,),
     parity_seeds=20,

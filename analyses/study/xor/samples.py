@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -32,10 +33,10 @@ class SampleCurve:
 
 @dataclass(frozen=True)
 class Exponent:
-    """How the samples needed for one half of the seeds grow: n ~ d^value.
+    """How the samples needed for one half of the seeds grow: n ~ d^value (or m^value).
 
-    value with its bootstrap interval over seeds. needed: bits -> samples at one half. fit: the least-squares slope with
-    its t interval over the values of d, which also feels where the points leave a line.
+    value with its bootstrap interval over seeds. needed: bits (or width) -> samples at one half. fit: the least-squares
+    slope with its t interval over those sizes, which also feels where the points leave a line.
     """
 
     value: float
@@ -46,9 +47,12 @@ class Exponent:
     fit: Estimate
 
 
-def one_step_curve(bits: int, seeds: Sequence[int], counts: Sequence[int], *, data_seed: int = 0) -> SampleCurve:
+def one_step_curve(
+    bits: int, seeds: Sequence[int], counts: Sequence[int], *, width: int | None = None, data_seed: int = 0
+) -> SampleCurve:
     """One large step on the first n samples, for every n of `counts`, from the antisymmetric start."""
-    task, width = XorTask(bits), default_width(bits)
+    task = XorTask(bits)
+    width = default_width(bits) if width is None else width
     models = draw(task, width=width, seeds=tuple(seeds), dtype=torch.float32)
     rule = Rule("plain", step_size(task, width))
     rows = []
@@ -105,20 +109,26 @@ def needed(counts: Sequence[int], shares: Float[np.ndarray, " count"], level: fl
 
 
 def exponent(
-    curves: Sequence[SampleCurve], *, which: str = "one_to_one", level: float = 0.5, seed: int = 0
+    curves: Sequence[SampleCurve],
+    *,
+    which: Literal["one_to_one", "on_support"] = "one_to_one",
+    by: Literal["bits", "width"] = "bits",
+    level: float = 0.5,
+    seed: int = 0,
 ) -> Exponent:
-    """The slope of log(samples needed) against log d, with seeds resampled for its interval.
+    """The slope of log(samples needed) against log d (or log m), with seeds resampled for its interval.
 
-    Raises ValueError for fewer than three values of d, or one at which `level` is never reached.
+    Raises ValueError for fewer than three curves, or one on which `level` is never reached.
     """
     if len(curves) < 3:
         raise ValueError(f"an exponent takes at least 3 values of d, not {len(curves)}")
     table = [getattr(curve, which) for curve in curves]
-    logs = np.log([curve.bits for curve in curves])
-    found = {c.bits: needed(c.counts, t.mean(axis=0), level) for c, t in zip(curves, table, strict=True)}
-    for bits, count in found.items():
+    sizes = [getattr(curve, by) for curve in curves]
+    logs = np.log(sizes)
+    found = {size: needed(c.counts, t.mean(axis=0), level) for size, c, t in zip(sizes, curves, table, strict=True)}
+    for size, count in found.items():
         if not np.isfinite(count):
-            raise ValueError(f"a share of {level} is never reached at d = {bits}: add larger sample counts")
+            raise ValueError(f"a share of {level} is never reached at {by} = {size}: add larger sample counts")
     rng = np.random.default_rng(seed)
     slopes = []
     for _ in range(RESAMPLES):

@@ -268,7 +268,8 @@ def _sample_exponents(results: Results, command: str) -> Measurement:
         f"One step: exponent {once.value:.2f} [{once.low:.2f}, {once.high:.2f}]. Many normalised steps at m = 6 ln d: "
         f"{many.value:.2f} [{many.low:.2f}, {many.high:.2f}], between d and d^2, though 16 d samples still do for "
         + ", ".join(f"{_percent(value)} at d = {bits}" for bits, value in enough.items())
-        + f". With wide queries, m = d: {wide.value:.2f} [{wide.low:.2f}, {wide.high:.2f}].",
+        + f". With wide queries, m = d: {wide.value:.2f} [{wide.low:.2f}, {wide.high:.2f}]; to see the targets at all "
+        f"one step needs samples as m^{samples.support_by_width.value:.2f} at one d.",
         _exponents(results) | {"at_16_d": {str(bits): float(value) for bits, value in enough.items()}},
         command,
         interval=(many.low, many.high),
@@ -284,13 +285,14 @@ def _exponents(results: Results) -> dict[str, object]:
         "one_step_on_support": samples.support_exponent,
         "many_steps": samples.many_exponent,
         "many_steps_wide": samples.wide_exponent,
+        "one_step_on_support_by_width": samples.support_by_width,
     }
     return {
         name: {
             "exponent": each.value,
             "interval": [each.low, each.high],
             "t_interval": [each.fit.low, each.fit.high],
-            "samples_at_half": {str(bits): count for bits, count in each.needed.items()},
+            "samples_at_half": {str(size): count for size, count in each.needed.items()},
         }
         for name, each in named.items()
     }
