@@ -162,14 +162,14 @@ def _cells(errors: pd.DataFrame) -> pd.DataFrame:
         raise ValueError("the table of errors is empty")
     table = table.apply(pd.to_numeric, errors="coerce")
     for column in ("heads", "length"):
-        values = table[column].to_numpy(dtype=np.float64)
+        values = np.asarray(table[column], dtype=np.float64)
         bad = ~np.isfinite(values) | (values < 1) | (values != values.round())
         if bad.any():
             row = int(bad.argmax())
             raise ValueError(f"row {row} of the table has no whole number from 1 as its {column}")
         table[column] = values.astype(int)
-    errors_found = table["error"].to_numpy(dtype=np.float64)
-    bad = ~np.isfinite(errors_found) | (errors_found <= 0)
+    sizes = np.asarray(table["error"], dtype=np.float64)
+    bad = ~np.isfinite(sizes) | (sizes <= 0)
     if bad.any():
         heads, length, error = table.to_numpy()[int(bad.argmax())]
         raise ValueError(

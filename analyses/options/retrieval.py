@@ -4,11 +4,79 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
 from analyses.options.common import Common
+
+
+@dataclass(frozen=True)
+class BuildOptions:
+    """Constructed weights for retrieval: one head per coordinate, or one head that memorises."""
+
+    out: Path
+    """Folder of the checkpoint to write."""
+    variant: str = "head-per-coordinate"
+    """head-per-coordinate, or memorise."""
+    coordinates: int = 4
+    """Coordinates D of the sum of maxima."""
+    length: int = 8
+    """Tokens T of a sequence."""
+    size: int = 4
+    """Dimension d of a token."""
+    vectors: Literal["orthonormal", "unit", "gaussian"] = "orthonormal"
+    """How the a_i are drawn, with --seed."""
+    target: Path | None = None
+    """JSON file that describes another target, in the place of coordinates, length, size and vectors."""
+    heads: int | None = None
+    """Heads; as many as coordinates by default, fewer for the control."""
+    beta: float = 1000.0
+    """Softmax scale."""
+    dtype: Literal["float32", "float64", "float16", "bfloat16"] = "float32"
+    """Precision of the weights."""
+    common: Common = field(default_factory=Common)
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """Learned weights for retrieval."""
+
+    out: Path
+    """Folder to write: one checkpoint a seed, and runs.json with the best."""
+    coordinates: int = 4
+    """Coordinates D of the sum of maxima."""
+    length: int = 8
+    """Tokens T of a sequence."""
+    size: int = 4
+    """Dimension d of a token."""
+    vectors: Literal["orthonormal", "unit", "gaussian"] = "orthonormal"
+    """How the a_i are drawn; the target does not change with --seed, which is that of the weights."""
+    target: Path | None = None
+    """JSON file that describes another target, in the place of coordinates, length, size and vectors."""
+    heads: int | None = None
+    """Attention heads a layer; as many as coordinates by default."""
+    layers: int = 1
+    """Layers."""
+    encoder: Literal["linear", "mlp"] = "linear"
+    """How tokens are encoded."""
+    width: int = 8
+    """Numbers n a head."""
+    total_width: int | None = None
+    """Fixed width of the residual stream, shared among the heads, in the place of --width."""
+    seeds: int = 4
+    """How many seeds, counted from --seed."""
+    recipe: str = "standard"
+    """quick, standard or long."""
+    steps: int | None = None
+    """Steps; the recipe's own number by default."""
+    lr: float | None = None
+    """Learning rate; the recipe's own by default."""
+    examples: int = 8000
+    """Sequences to train on."""
+    resume: bool = False
+    """Return the runs that --out already holds, where they are those asked for."""
+    common: Common = field(default_factory=Common)
 
 
 @dataclass(frozen=True)

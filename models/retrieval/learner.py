@@ -22,6 +22,7 @@ from models.retrieval.family import Family
 
 CHUNK = 1 << 22  # features of one validation pass
 ATTENTION = "blocks.0.attn."
+APART = 500_000_000  # added to the data's seed, so that an evaluation with that seed draws other sequences
 
 
 @dataclass(frozen=True)
@@ -45,10 +46,13 @@ class Data:
 
 
 def draw_data(family: Family, *, seed: int = 0, train: int = 8000, validation: int = 2000) -> Data:
-    """Fresh sequences of the family's distribution. Raises ValueError for fewer than 2 of either."""
+    """Fresh sequences of the family's distribution, other ones than a task draws with that seed.
+
+    Raises ValueError for fewer than 2 of either.
+    """
     if min(train, validation) < 2:
         raise ValueError(f"{train} sequences to train on and {validation} to validate on: there must be 2 of each")
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(APART + seed)
     first, second = family.draw(train, generator), family.draw(validation, generator)
     return Data(first, family.target(first), second, family.target(second))
 

@@ -97,6 +97,13 @@ def test_other_architectures_train_one_after_the_other(family, layers: int) -> N
         RetrievalLearner(design, data, seeds=(0,))
 
 
+def test_training_sequences_are_not_those_of_an_evaluation() -> None:
+    data = draw_data(FAMILY, seed=3, train=500, validation=200)
+    evaluated = {tuple(row) for row in RetrievalTask(FAMILY).draw(500, 3).flatten(1).tolist()}
+    for drawn in (data.train, data.validation):
+        assert not evaluated & {tuple(row) for row in drawn.flatten(1).tolist()}
+
+
 def test_bad_requests_are_named() -> None:
     with pytest.raises(KeyError, match="there are quick, standard, long"):
         recipe("slow")

@@ -1,0 +1,86 @@
+"""Train many seeds of retrieval and keep them: one checkpoint a seed, and which was best."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from models import bundle
+from models.checkpoints import RUNS, Checkpoint, load_runs, save, save_runs
+from models.hooked import Architecture
+from models.recipe import Recipe
+from models.retrieval.architecture import summary
+from models.retrieval.evaluation import evaluate
+from models.retrieval.learner import draw_data
+from models.retrieval.recipes import SOLVED, train
+from models.retrieval.task import RetrievalTask
+
+
+def train_and_save(
+    task: RetrievalTask,
+    architecture: Architecture,
+    plan: Recipe,
+    seeds: Sequence[int],
+    out: str | Path,
+    *,
+    examples: int = 8000,
+    data_seed: int = 0,
+    resume: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+    device: str = "cpu",
+) -> dict[str, Any]:
+    """Train `seeds` on `examples` sequences and write `out`: a checkpoint a seed, and `runs.json`, which is returned.
+
+    Best is the smallest error on 2000 validation sequences. A run is `stuck` where that error is 1e-3 or above, as it
+    is wherever heads are fewer than coordinates. resume: a folder that already holds these runs is returned as it is.
+    Raises ValueError where the folder cannot be written or holds other runs.
+    """
+    out = Path(out)
+    asked = {
+        "task_options": task.options(),
+        "architecture": architecture.to_json(),
+        "recipe": plan.to_json(),
+        "seeds": list(seeds),
+        "examples": examples,
+        "data_seed": data_seed,
+    }
+    request = json.loads(json.dumps(asked))  # as it will read when it is loaded again
+    if resume and (out / RUNS).is_file():
+        found = load_runs(out)
+        if found.get("request") != request:
+            raise ValueError(f"'{out}' holds the runs of another request: choose another folder, or leave out resume")
+        return found
+    data = draw_data(task.family, seed=data_seed, train=examples)
+    for seed in seeds[:1]:
+        bundle.require_writable(out / f"seed-{seed}")
+    trained = train(task.family, architecture, plan, seeds, data=data, device=device, progress=progress)
+    rows = []
+    for index, seed in enumerate(seeds):
+        together = len(trained.runs) == 1 and len(seeds) > 1
+        run, column = (trained.runs[0], index) if together else (trained.runs[index], 0)
+        found = evaluate(trained.models[index], task, seed=data_seed)
+        checkpoint = Checkpoint(
+            model=trained.models[index],
+            architecture=architecture,
+            task=task.name,
+            task_options=task.options(),
+            recipe={**plan.to_json(), **summary(architecture), "examples": examples, "data_seed": data_seed},
+            seed=seed,
+            metrics={**found.to_json(), "validation_nmse": trained.nmse[index]},
+            history=run.history_of(column),
+        )
+        save(out / f"seed-{seed}", checkpoint)
+        rows.append(
+            {
+                "seed": seed,
+                "dir": f"seed-{seed}",
+                "steps": run.best_step[column],
+                "nmse": trained.nmse[index],
+                "stuck": trained.nmse[index] >= SOLVED,
+            }
+        )
+    heads = architecture.config["n_heads"]
+    save_runs(out, rows, rows[trained.best]["dir"], task=task.name, heads=heads, request=request)
+    return load_runs(out)
