@@ -15,36 +15,45 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Union
 
 import tyro
 
-from analyses.options import esp, instruments, tree, xor
+from analyses.options import esp, instruments, retrieval, tree, xor
 
 
 def _named(options: Any, name: str) -> Any:
     return Annotated[options, tyro.conf.subcommand(name=name, prefix_name=False)]
 
 
+def _choice(**options: Any) -> Any:
+    """Several classes of options as subcommands by name."""
+    return Union[tuple(_named(each, name) for name, each in options.items())]  # noqa: UP007
+
+
 @dataclass(frozen=True)
 class Study:
     """Train, construct, analyse, and write the report of one system."""
 
-    task: _named(esp.StudyOptions, "esp") | _named(tree.StudyOptions, "tree") | _named(xor.StudyOptions, "xor")  # type: ignore[valid-type]
+    task: _choice(esp=esp.StudyOptions, xor=xor.StudyOptions)  # type: ignore[valid-type]
 
 
 @dataclass(frozen=True)
 class Build:
     """Constructed weights into a checkpoint."""
 
-    task: _named(esp.BuildOptions, "esp") | _named(tree.BuildOptions, "tree") | _named(xor.BuildOptions, "xor")  # type: ignore[valid-type]
+    task: _choice(  # type: ignore[valid-type]
+        esp=esp.BuildOptions, tree=tree.BuildOptions, xor=xor.BuildOptions, retrieval=retrieval.BuildOptions
+    )
 
 
 @dataclass(frozen=True)
 class Train:
     """Learned weights into checkpoints."""
 
-    task: _named(esp.TrainOptions, "esp") | _named(tree.TrainOptions, "tree") | _named(xor.TrainOptions, "xor")  # type: ignore[valid-type]
+    task: _choice(  # type: ignore[valid-type]
+        esp=esp.TrainOptions, tree=tree.TrainOptions, xor=xor.TrainOptions, retrieval=retrieval.TrainOptions
+    )
 
 
 COMMANDS: dict[str, type] = {
@@ -62,6 +71,7 @@ COMMANDS: dict[str, type] = {
     "certify": instruments.Certify,
     "render": instruments.Render,
     "info": instruments.Info,
+    "heads-needed": retrieval.HeadsNeeded,
     "claims": instruments.Claims,
     "bench": instruments.Bench,
 }
@@ -72,9 +82,7 @@ _REQUEST_ERRORS = (ValueError, KeyError, IndexError, OSError, ImportError)
 
 def parse(arguments: Sequence[str]) -> tuple[str, Any]:
     """The command's name and its options. Raises ValueError with one sentence where the arguments are wrong."""
-    union = _named(next(iter(COMMANDS.values())), next(iter(COMMANDS)))
-    for name, options in list(COMMANDS.items())[1:]:
-        union = union | _named(options, name)
+    union = _choice(**COMMANDS)
     arguments = list(arguments)
     errors = io.StringIO()
     try:
@@ -113,7 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as error:
         print(f"headlab: {error}", file=sys.stderr)
         return 2
-    module = importlib.import_module(f"analyses.commands.{command}")
+    module = importlib.import_module(f"analyses.commands.{command.replace('-', '_')}")
     try:
         import torch
 
