@@ -35,7 +35,7 @@ def _choice(**options: Any) -> Any:
 class Study:
     """Train, construct, analyse, and write the report of one system."""
 
-    task: _choice(esp=esp.StudyOptions, xor=xor.StudyOptions)  # type: ignore[valid-type]
+    task: _choice(esp=esp.StudyOptions, tree=tree.StudyOptions, xor=xor.StudyOptions)  # type: ignore[valid-type]
 
 
 @dataclass(frozen=True)

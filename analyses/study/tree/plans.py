@@ -79,7 +79,7 @@ def _without_chain(layers: int, depth: int) -> Job:
     def make() -> Plan:
         return direct(random_trees(depth, chain_of_thought=False), heads=4, layers=layers, recipe=WITHOUT_CHAIN)
 
-    return Job(f"without-chain-l{layers}-d{depth}", make, 1, quick=depth == 3 and layers <= 2)
+    return Job(f"without-chain-l{layers}-d{depth}", make, 1)
 
 
 def _plain_tokens(layers: int) -> Job:

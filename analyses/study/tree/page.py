@@ -1,0 +1,150 @@
+"""The path-finding report: which figure stands where, and the sentences around them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from analyses.claims import RULES, Measurement, count_verdicts, load_claims
+from analyses.study.tree.findings import Findings
+from analyses.study.tree.verdicts import percent
+from interp.render import ClaimRow, Figure, Section, claims_table, coloured, number, report_page
+
+
+def build_page(
+    found: Findings, figures: Mapping[str, Figure], claims: Sequence[Measurement], skipped: Sequence[str], footer: str
+) -> str:
+    """The whole page."""
+    counts = count_verdicts(claims)
+    two = found.jobs("forward-h2")
+    lowest = min(float(job.accuracy.min()) for job in two.values())
+    paths = sum(each.paths for each in found.constructed)
+    headline = [
+        ["One layer and ", coloured("two", "A"), " ", coloured("heads", "B"), " find every path."],
+        f"{percent(lowest)} at worst, to depth {max(two)}.",
+    ]
+    return report_page(
+        title="headlab: path finding in trees",
+        kicker="Tree path-finding with a chain of thought",
+        headline=headline,
+        summary=f"The constructed weights are right on all of {number(paths)} unseen paths. Trained models divide "
+        "the work: "
+        "one head looks up parents, the other retraces the chain of thought, and the one that retraces forms first. "
+        "The "
+        "digest's figures need more heads, more steps, and are lower.",
+        verdicts_label=f"{sum(counts.values())} claims",
+        verdicts=dict(counts),
+        verdicts_link="#claims",
+        hero=figures["accuracy"],
+        sections=[section for section in _sections(found, figures, claims, skipped) if section.figures],
+        footer=footer,
+    )
+
+
+def _sections(
+    found: Findings, figures: Mapping[str, Figure], claims: Sequence[Measurement], skipped: Sequence[str]
+) -> list[Section]:
+    def shown(*names: str) -> list[Figure]:
+        return [figures[name] for name in names if name in figures]
+
+    reverse = found.formed("forward-h2").count("reverse")
+    total = len(found.formed("forward-h2"))
+    control = found.trained["control-one-hot-wide"]
+    ratio = found.generation.get("ratio")
+    faster = ""
+    if isinstance(ratio, dict):
+        faster = f" Keeping keys and values writes a path of depth 200 {ratio['median']:.0f} times faster."
+    return [
+        Section(
+            "What the heads attend to",
+            ["One head goes up the tree,", "the other goes back down"],
+            "On the way up a head finds the edge whose child is the current node; on the way down the other finds "
+            "the token "
+            "that says where the path came from. The emitted TURN is the switch: no position is counted." + faster,
+            shown("attention"),
+        ),
+        Section(
+            "Who does what",
+            ["Heads divide the roles", "without being told to"],
+            "The score is high only where each role has a head of its own. Accuracy does not imply it: with fixed "
+            "one-hot "
+            f"labels and wide heads {percent(float(control.accuracy.mean()), 1)} of paths are right and both heads "
+            "do both.",
+            shown("usage"),
+        ),
+        Section(
+            "When they form",
+            ["The reverse head forms first", f"in {reverse} of {total} trainings"],
+            "The digest says the opposite. The reverse role is easier: its target is among a handful of BACK tokens, "
+            "whereas "
+            "an edge hides among all the others.",
+            shown("phases"),
+        ),
+        Section(
+            "Cause",
+            ["A patch of the right head", "at the query brings the answer back"],
+            "Each contrast changes one token. Patching the other head, or any head elsewhere, does nothing.",
+            shown("patched"),
+        ),
+        Section(
+            "Learned and constructed",
+            ["Gradient descent finds", "the mechanism of the theorem"],
+            "Between labels every learned circuit has its largest entry where the construction has its only one.",
+            shown("circuits"),
+        ),
+        Section(
+            "Unseen trees",
+            ["What is learned at one depth", "holds at others"],
+            "Shapes, labellings and depths that training never showed cost nothing, since the mechanism is a look-up.",
+            shown("length"),
+        ),
+        Section(
+            "Large trees",
+            ["A curriculum learns", "what direct training does not"],
+            "Small trees teach the two look-ups; large ones then need only sharper attention.",
+            shown("binary"),
+        ),
+        Section(
+            "Without the chain",
+            ["Without a chain of thought", "the same layers fall short"],
+            "The path must then be found at once. More layers help little within this budget.",
+            shown("layers"),
+        ),
+        Section("Claims", _heading(count_verdicts(claims)), "", [claims_figure(claims, skipped)], anchor="claims"),
+    ]
+
+
+def claims_figure(claims: Sequence[Measurement], skipped: Sequence[str]) -> Figure:
+    """The claims table; what a quick run leaves out is a row that says so."""
+    known = load_claims()
+    rows = [
+        ClaimRow(
+            known[row.id].claim,
+            row.paper or "no statement, our question",
+            row.summary,
+            row.verdict,
+            detail=f"{row.id}, {row.seeds} models" if row.seeds else row.id,
+        )
+        for row in claims
+    ]
+    rows += [ClaimRow(known[name].claim, "", "", "not in quick", detail=name) for name in skipped]
+    rules = {verdict: _rule(verdict) for verdict in dict.fromkeys(row.verdict for row in claims)}
+    if skipped:
+        rules["not in quick"] = "left out of a quick run; the full study measures it"
+    counted = ", ".join(f"{count} {verdict}" for verdict, count in count_verdicts(claims).items())
+    return claims_table(rows, title="Claims", description=counted, rules=rules)
+
+
+def _rule(verdict: str) -> str:
+    said = []
+    for kind, text in RULES.items():
+        for part in text.split(". "):
+            name, _, meaning = part.partition(": ")
+            if name == verdict:
+                said.append(f"{meaning.rstrip('.')} ({kind})")
+    return "; ".join(said)
+
+
+def _heading(counts: Mapping[str, int]) -> list[str]:
+    parts = [f"{count} {verdict}" for verdict, count in counts.items()]
+    half = (len(parts) + 1) // 2
+    return [line for line in (", ".join(parts[:half]), ", ".join(parts[half:])) if line]
