@@ -422,7 +422,7 @@ def parameters(results: Results) -> Figure:
         axis=Axis("bits d", scale="log"),
         title="Parameters",
         description="Networks that learn have parameters in proportion to d; the queries of attention grow as ln d.",
-        caption="Smallest sizes that learn: networks by Adam on fresh samples within 250 steps (half of the seeds), "
+        caption="Smallest sizes that learn: networks by Adam on fresh samples within 250 steps (90 % of the seeds), "
         "attention by one population step (75 % of the seeds). The position vectors of attention, d m numbers, are "
         "frozen and not counted. No network is claimed to fail.",
     )

@@ -11,7 +11,7 @@ from interp.statistics import Share, share
 from models.xor import feedforward
 from models.xor.task import XorTask
 
-ENOUGH = 0.5  # share of seeds that must learn
+ENOUGH = 0.9  # share of seeds that must learn
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def networks(
 
 
 def smallest_networks(found: Sequence[Network]) -> dict[int, Network]:
-    """bits -> the network with the fewest parameters that at least half of the seeds learn with."""
+    """bits -> the network with the fewest parameters that at least 90 % of the seeds learn with."""
     best: dict[int, Network] = {}
     for each in sorted(found, key=lambda network: network.parameters):
         if each.learned.value >= ENOUGH:
