@@ -25,13 +25,13 @@ FROZEN = (
     "blocks.0.attn.b_V",
     "blocks.0.attn.b_O",
 )
-LONGEST = 4096  # every position's query is computed, so that memory grows as the square of the length
+LONGEST = 2048  # every position's query is computed, so that memory grows as the square of the length
 
 
 def architecture(task: XorTask, width: int, kind: str = "softmax") -> Architecture:
     """One layer with a head per target: d_model = m + heads, d_head = m, one trainable tensor, b_Q.
 
-    Raises ValueError for a width below 1 or more than 4096 bits, whose training needs no transformer
+    Raises ValueError for a width below 1 or more than 2048 bits, whose training needs no transformer
     (models.xor.population).
     """
     require_attention_map(kind)

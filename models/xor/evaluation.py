@@ -11,9 +11,10 @@ from scipy.optimize import linear_sum_assignment
 from interp.model import run, untouched
 from models.hooked import HookedTransformer
 from models.xor.architecture import from_model
-from models.xor.task import XorTask
+from models.xor.task import LISTED_UP_TO, XorTask
 
-BATCH = 1 << 22  # positions of one pass
+BATCH = 1 << 22  # attention weights of one pass
+MOST_WEIGHTS = 1 << 30  # attention weights of all passes, where the number of samples is left to us
 
 
 @dataclass(frozen=True)
@@ -38,10 +39,15 @@ class Evaluation:
 
 
 def evaluate(model: HookedTransformer, task: XorTask, *, seed: int = 0, count: int | None = None) -> Evaluation:
-    """Measure `model` on all inputs where d <= 12 and `count` is None, else on `count` (4096) drawn with `seed`."""
+    """Measure `model` on all inputs where d <= 12 and `count` is None, else on `count` of them drawn with `seed`.
+
+    count: 4096 by default, fewer from some 360 bits on, where a transformer's work grows as d^2 a sample.
+    """
+    weights = model.cfg.n_ctx**2 * model.cfg.n_heads
+    if count is None and task.bits > LISTED_UP_TO:
+        count = max(1, min(4096, MOST_WEIGHTS // weights))
     examples = task.examples(seed=seed, count=count)
-    length = model.cfg.n_ctx
-    rows = max(1, BATCH // (length * length * model.cfg.n_heads))
+    rows = max(1, BATCH // weights)
     errors = []
     with untouched(model):
         for start in range(0, len(examples), rows):

@@ -19,6 +19,7 @@ from interp.roles import Role
 from models.task import Contrast, Examples, LogitMetric
 
 LISTED_UP_TO = 12
+MOST_PAIRS = 1 << 25  # of positions, in the examples of one role
 KEYS_UNTOUCHED = ("resample", "positional_mean")
 KEYS_TAKEN = ("mean", "zero")
 
@@ -159,9 +160,13 @@ class XorTask:
         return found
 
     def roles(self, *, seed: int = 0, count: int = 256) -> tuple[Role, ...]:
-        """One role per target: at CLS, read that target's position. The masks are views, one row for all examples."""
-        inputs = self._draw(count, seed)
+        """One role per target: at CLS, read that target's position. The masks are views, one row for all examples.
+
+        Fewer than `count` examples from some 360 bits on: where a head looks does not depend on the bits.
+        """
         length = self.bits + 1
+        count = max(1, min(count, MOST_PAIRS // length**2))
+        inputs = self._draw(count, seed)
         queries = torch.zeros(1, length, dtype=torch.bool)
         queries[0, self.cls] = True
         roles = []

@@ -82,7 +82,7 @@ def build_page(
         sections.append(
             Section(
                 "Finite samples",
-                [f"One step needs about d^{once.value:.1f} samples,", f"many steps about d^{many.value:.1f}"],
+                [f"One step needs d to the {once.value:.1f} samples,", f"many steps d to the {many.value:.1f}"],
                 "The gradient's noise at all d positions leaks into a target's score through position vectors that are "
                 f"not quite orthogonal. To see the targets at all takes about d²/m samples (measured: m^"
                 f"{results.samples.support_by_width.value:.1f}), to tell which head takes which about d².",
