@@ -180,7 +180,7 @@ def which_bit(results: Results) -> Figure:
         rows=["head A", "head B"],
         columns=[names.get(name, name) for name in contrasts],
         limit=1.0,
-        unit="share of the gap that the head's output restores",
+        unit="share of the gap restored",
         title="Which head carries which bit",
         description="The output of head A restores the flip of target A whole, that of head B the flip of target B, "
         "and neither the other's.",
@@ -379,7 +379,7 @@ def samples_needed(samples: Samples) -> Figure:
     ]
     once, many = samples.once_exponent, samples.many_exponent
     return curve_chart(
-        [CurvePanel("samples for half of the seeds", curves, axis=Axis(scale="log"), height=260)],
+        [CurvePanel("samples for half of the seeds", curves, axis=Axis(scale="log", format=_scientific), height=260)],
         axis=Axis("bits d", scale="log"),
         title="Samples needed",
         description=f"One step needs samples as d to the {once.value:.2f}, many steps as d to the {many.value:.2f}.",
@@ -447,9 +447,9 @@ def more_bits(results: Results) -> Figure:
         ],
         limit=1.0,
         missing="an odd number of heads has no antisymmetric start",
-        unit="share of seeds with each head on a target of its own",
+        unit="share of seeds",
         title="More than two bits",
         description="One step is near chance for k > 2; 150 normalised steps are right from every start.",
-        caption=f"{cells[0].one_to_one.trials} seeds a cell, m = 6 ln d. Normalised: 150 steps of length 1/2, all "
-        "heads at once. In turn: 4k steps of length 100, one head each.",
+        caption=f"Share of {cells[0].one_to_one.trials} seeds with each head on a target of its own, m = 6 ln d. "
+        "Normalised: 150 steps of length 1/2, all heads at once. In turn: 4k steps of length 100, one head each.",
     )
