@@ -7,7 +7,7 @@ import torch
 
 from models.checkpoints import history_steps, load, load_history, load_runs
 from models.xor import feedforward, runs
-from models.xor.architecture import from_model, is_feedforward
+from models.xor.architecture import from_model, is_feedforward, to_model
 from models.xor.evaluation import evaluate
 from models.xor.runs import Method
 from models.xor.task import XorTask
@@ -85,8 +85,6 @@ def test_a_task_beyond_transformers_is_refused_before_work(tmp_path: Path) -> No
 def test_evaluation_on_samples_agrees_with_the_population() -> None:
     task = XorTask(10, (2, 9))
     descent = runs.run(task, Method("plain", steps=2), (0,))
-    from models.xor.architecture import to_model
-
     model = to_model(descent.final)
     found = evaluate(model, task)
     assert found.samples == 1024
