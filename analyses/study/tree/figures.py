@@ -153,7 +153,15 @@ def heads_usage(found: Findings, look: Look) -> Figure:
     score = look.heads.assignment.score
     order = _by_role(look)
     own = [found.scores(name) for name in found.looks if name.startswith("forward-h2")]
-    control = found.scores("control-one-hot-wide")
+    beside = ""
+    if "control-one-hot-wide" in found.looks:
+        control = found.scores("control-one-hot-wide")
+        beside = (
+            f" Control: with fixed one-hot labels and wide heads S falls to {control.min():.3f} (median "
+            f"{np.median(control):.2f}) at {percent(float(found.trained['control-one-hot-wide'].accuracy.mean()))} "
+            "of paths "
+            "right."
+        )
     return usage_chart(
         score.usage[order],
         heads=[Head(LETTER[role], f"0.{head}") for role, head in zip(LETTER, order, strict=True)],
@@ -164,9 +172,7 @@ def heads_usage(found: Findings, look: Look) -> Figure:
         "two-head "
         f"model, {max(found.untrained):.3f} or less untrained.",
         caption=f"Seed {look.seed} of {look.job}. Usage is the share of what a head moves that comes from the role's "
-        "target, "
-        f"beyond chance. With fixed one-hot labels and wide heads both heads do both: S = {np.median(control):.3f} at "
-        f"{percent(float(found.trained['control-one-hot-wide'].accuracy.mean()))} of paths right.",
+        f"target, beyond chance.{beside}",
         score=ScoreStrip(np.concatenate(own), found.untrained, "specialisation S", "all two-head models"),
     )
 

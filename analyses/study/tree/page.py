@@ -48,7 +48,15 @@ def _sections(
 
     reverse = found.formed("forward-h2").count("reverse")
     total = len(found.formed("forward-h2"))
-    control = found.trained["control-one-hot-wide"]
+    control = found.trained.get("control-one-hot-wide")
+    undivided = ""
+    if control is not None:
+        lowest = found.scores("control-one-hot-wide").min()
+        undivided = (
+            " Accuracy does not imply it: with fixed one-hot labels and wide heads "
+            f"{percent(float(control.accuracy.mean()))} "
+            f"of paths are right, and some models have both heads do both (S = {lowest:.3f})."
+        )
     ratio = found.generation.get("ratio")
     faster = ""
     if isinstance(ratio, dict):
@@ -65,10 +73,7 @@ def _sections(
         Section(
             "Who does what",
             ["Heads divide the roles", "without being told to"],
-            "The score is high only where each role has a head of its own. Accuracy does not imply it: with fixed "
-            "one-hot "
-            f"labels and wide heads {percent(float(control.accuracy.mean()), 1)} of paths are right and both heads "
-            "do both.",
+            "The score is high only where each role has a head of its own." + undivided,
             shown("usage"),
         ),
         Section(

@@ -19,7 +19,8 @@ WITHOUT_CHAIN = replace(RECIPE, steps=2000, warmup=100, record=40)
 class Job:
     """One training. name: its folder. make: builds the plan. seeds: how many, from the study's seed on.
 
-    follow: trees on which specialisation is followed while training. quick: whether a quick study does it too.
+    follow: trees on which specialisation is followed while training. quick: whether a quick study does it too. always:
+    whether it has its number of seeds whatever the study's is.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Job:
     seeds: int
     follow: int = 0
     quick: bool = False
+    always: bool = False
 
 
 def random_trees(depth: int, direction: str = "forward", **more: object) -> TreeTask:
@@ -46,7 +48,7 @@ def jobs() -> dict[str, Job]:
         *(_direct("backward", 1, depth) for depth in DEPTHS),
         *(_direct("forward", 1, depth) for depth in DEPTHS),
         *(_plain_descent(depth) for depth in (3, 5, 10)),
-        Job("control-one-hot-wide", lambda: frozen_labels(random_trees(5), d_head=67), 5, FOLLOW, quick=True),
+        Job("control-one-hot-wide", _control, 16, always=True),
         *(_direct("forward", heads, 5) for heads in (4, 6, 8)),
         Job("binary-curriculum-d9", lambda: _binary(1024, (3, 5, 7, 9), (5000, 2500, 1500, 800), (128, 64, 32, 8)), 3),
         Job("unseen-labels", _unseen_labels, 3),
@@ -67,6 +69,11 @@ def _direct(direction: str, heads: int, depth: int) -> Job:
     quick = depth in (3, 5) and (heads == 1 or (direction, heads) == ("forward", 2))
     follow = FOLLOW if heads <= 2 or depth == 5 else 0
     return Job(name, lambda: direct(random_trees(depth, direction), heads=heads), 5 if follow else 3, follow, quick)
+
+
+def _control() -> Plan:
+    """Fixed one-hot labels and heads as wide as the labels are many: one head has room for more than one look-up."""
+    return frozen_labels(random_trees(5), d_head=67, recipe=replace(RECIPE, steps=2400))
 
 
 def _plain_descent(depth: int) -> Job:

@@ -16,13 +16,14 @@ from models.tree.runs import train
 def train_jobs(
     jobs: Mapping[str, Job], out: Path, *, seed: int, seeds: int, device: str, report: Report | None = None
 ) -> dict[str, Trained]:
-    """Each job's models in `out`/NAME. seeds: at most so many a job, from `seed` on.
+    """Each job's models in `out`/NAME. seeds: at most so many a job, from `seed` on, but for those that always have
+    their own number.
 
     A folder of finished runs is taken as it is where it holds these seeds. Raises ValueError where it holds others.
     """
     found = {}
     for number, (name, job) in enumerate(jobs.items()):
-        wanted = list(range(seed, seed + min(job.seeds, seeds)))
+        wanted = list(range(seed, seed + (job.seeds if job.always else min(job.seeds, seeds))))
         if report:
             report("trainings", number, len(jobs))
         data = _finished(out / name, wanted)

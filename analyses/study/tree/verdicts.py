@@ -11,7 +11,7 @@ from analyses.study.tree.findings import Findings
 from interp.statistics import median, share
 
 FIGURES = {name: claim.figures for name, claim in load_claims().items()}
-LEFT_OUT_OF_QUICK = ("T3", "T4", "B5", "B6")
+LEFT_OUT_OF_QUICK = ("T3", "T4", "B5", "B6", "B9")
 GOOD, SPLIT, UNDIVIDED = 0.998, 0.95, 0.05
 WORST: tuple[Verdict, ...] = ("fails", "not reached", "holds", "exceeds")
 
@@ -26,10 +26,10 @@ def judge(found: Findings) -> list[Measurement]:
         _division(found),
         _unseen(found),
         _which_first(found),
-        _not_implied(found),
     ]
     if not found.quick:
         rows += [_without_chain(found), _more_heads(found), _two_at_ten(found), _curriculum(found)]
+        rows.append(_not_implied(found))
     return sorted(rows, key=lambda row: (row.id[0] != "T", int(row.id[1:])))
 
 
@@ -288,19 +288,17 @@ def _curriculum(found: Findings) -> Measurement:
 
 
 def _not_implied(found: Findings) -> Measurement:
-    job, looks = found.trained["control-one-hot-wide"], found.looks["control-one-hot-wide"]
-    scores = [look.specialisation for look in looks]
-    undivided = sum(
-        run.path_accuracy >= 0.99 and score <= UNDIVIDED for run, score in zip(job.runs, scores, strict=True)
-    )
+    job, scores = found.trained["control-one-hot-wide"], found.scores("control-one-hot-wide")
+    right = job.accuracy >= 0.99
+    undivided, half = int((right & (scores <= UNDIVIDED)).sum()), int((right & (scores < 0.5)).sum())
     return Measurement(
         "B9",
-        judge_statement(undivided > 0, contradicted=undivided == 0 and min(job.accuracy) >= 0.99),
-        f"Fixed one-hot labels and wide heads: {undivided} of {len(scores)} models are right on 99 % of paths or "
-        "more with a "
-        f"specialisation of {UNDIVIDED} or less (accuracy {percent(float(job.accuracy.min()))} to "
-        f"{percent(float(job.accuracy.max()))}, specialisation {min(scores):.3f} to {max(scores):.3f}).",
-        {"undivided": undivided, "accuracy": job.accuracy.tolist(), "specialisation": scores},
+        judge_statement(undivided > 0, contradicted=half == 0 and bool(right.all())),
+        f"Fixed one-hot labels and wide heads: {int(right.sum())} of {len(scores)} models are right on 99 % of paths "
+        "or "
+        f"more; {undivided} of them have a specialisation of {UNDIVIDED} or less, {half} of less than .5 (lowest "
+        f"{scores[right].min(initial=1.0):.3f}, median {np.median(scores):.3f}).",
+        {"right": int(right.sum()), "undivided": undivided, "below_half": half, "specialisation": scores.tolist()},
         found.command,
         interval=share(undivided, len(scores)).interval,
         seeds=len(scores),
