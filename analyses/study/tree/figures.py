@@ -59,7 +59,7 @@ def accuracy_by_depth(found: Findings) -> Figure:
     ]
     return curve_chart(
         [
-            CurvePanel("paths right, %", whole, Axis(domain=(0, 100), ticks=(0, 50, 100))),
+            CurvePanel("paths right, %", whole, Axis(domain=(0, 100), ticks=(0, 50, 100)), height=120),
             CurvePanel("the same, near 100", near, Axis(domain=(93, 100.2), ticks=(94, 96, 98, 100))),
         ],
         title="Whole paths right by depth",
@@ -166,14 +166,20 @@ def heads_usage(found: Findings, look: Look) -> Figure:
         score.usage[order],
         heads=[Head(LETTER[role], f"0.{head}") for role, head in zip(LETTER, order, strict=True)],
         roles=["backward", "reverse"],
-        role_notes=["edge of the current node", "BACK token of the current node"],
+        role_notes=["the node's edge", "the node's BACK token"],
         title="What each head does",
         description=f"Each head serves one role; specialisation {np.concatenate(own).min():.3f} or more in every "
         "two-head "
         f"model, {max(found.untrained):.3f} or less untrained.",
         caption=f"Seed {look.seed} of {look.job}. Usage is the share of what a head moves that comes from the role's "
         f"target, beyond chance.{beside}",
-        score=ScoreStrip(np.concatenate(own), found.untrained, "specialisation S", "all two-head models"),
+        score=ScoreStrip(
+            np.concatenate(own),
+            found.untrained,
+            "specialisation S",
+            "all two-head models",
+            chance_label=f"untrained, {len(found.untrained)} models",
+        ),
     )
 
 
@@ -237,15 +243,15 @@ def attention_of(model: HookedTransformer, task: TreeTask, look: Look) -> Figure
 def circuits_between_labels(model: HookedTransformer, task: TreeTask, look: Look) -> Figure:
     """The four right circuits of a learned model and of the construction, for the first labels."""
     learned, built = label_circuits(model, task), label_circuits(construct(task, "forward").model, task)
-    panels, values = [], []
+    panels, values, shown = [], [], min(SHOWN_LABELS, task.trees.labels)
     for (role, names), head, theirs in zip(RIGHT.items(), _by_role(look), (0, 1), strict=True):
         for name in names:
             for label, circuits, index in (("learned", learned, head), ("constructed", built, theirs)):
                 matrix = circuits.of(role, index)[name]
                 matrix = matrix - matrix.mean(1, keepdims=True)
-                values.append(matrix[:SHOWN_LABELS, :SHOWN_LABELS] / np.abs(matrix).max())
+                values.append(matrix[:shown, :shown] / np.abs(matrix).max())
                 panels.append(f"{name}, {label}")
-    labels = [str(k) for k in range(SHOWN_LABELS)]
+    labels = [str(k) for k in range(shown)]
     share = min(look.diagonal.values())
     return effect_grid(
         np.array(values),
@@ -255,7 +261,7 @@ def circuits_between_labels(model: HookedTransformer, task: TreeTask, look: Look
         title="Learned and constructed circuits between labels",
         description=f"In all four circuits the right label is the largest entry of {percent(share, 1)} of the rows "
         "or more.",
-        caption=f"The first {SHOWN_LABELS} of {task.trees.labels} labels; row means removed, each matrix divided by "
+        caption=f"The first {shown} of {task.trees.labels} labels; row means removed, each matrix divided by "
         "its "
         "largest entry. QK: score from a node (row) to a node's edge or BACK token (column); OV: what attending to "
         "a label "

@@ -114,11 +114,13 @@ def untrained_scores(run: Run, *, models: int, count: int = 64) -> list[float]:
 
 
 def by_depth(trained: Trained, depths: Sequence[int], *, count: int, seed: int = 0) -> list[Row]:
-    """Path accuracy of a job's models on trees of other depths, whatever depth they were trained on."""
+    """Path accuracy of a job's models on trees of other depths, those for which there are labels enough."""
     checkpoints = [run.load() for run in trained.runs]
     rows = []
     for depth in depths:
         task = TreeTask.from_options(checkpoints[0].task_options)
+        if depth >= task.trees.labels:
+            continue
         task = replace(task, trees=replace(task.trees, depths=(depth,), nodes=None, split="none"))
         examples = task.examples(seed=seed, count=count)
         values = [evaluate(checkpoint.model, task, examples=examples).path_accuracy for checkpoint in checkpoints]

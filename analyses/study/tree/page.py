@@ -19,8 +19,8 @@ def build_page(
     lowest = min(float(job.accuracy.min()) for job in two.values())
     paths = sum(each.paths for each in found.constructed)
     headline = [
-        ["One layer and ", coloured("two", "A"), " ", coloured("heads", "B"), " find every path."],
-        f"{percent(lowest)} at worst, to depth {max(two)}.",
+        [coloured("Two", "A"), " ", coloured("heads", "B"), " find the path,"],
+        f"{percent(lowest)} or more to depth {max(two)}.",
     ]
     return report_page(
         title="headlab: path finding in trees",
@@ -60,7 +60,7 @@ def _sections(
     ratio = found.generation.get("ratio")
     faster = ""
     if isinstance(ratio, dict):
-        faster = f" Keeping keys and values writes a path of depth 200 {ratio['median']:.0f} times faster."
+        faster = f" At depth 200, kept keys and values write the path {ratio['median']:.0f} times faster."
     return [
         Section(
             "What the heads attend to",

@@ -93,7 +93,7 @@ class Built:
 class Row:
     """Path accuracy of many models on one kind of tree. x: its depth, or a step."""
 
-    x: float
+    x: float | int
     values: Sequence[float]
     note: str = ""
 

@@ -38,7 +38,7 @@ def worst(verdicts: Sequence[Verdict]) -> Verdict:
     return min(verdicts, key=WORST.index) if verdicts else "not reached"
 
 
-def percent(value: float, digits: int = 2) -> str:
+def percent(value: float | int, digits: int = 2) -> str:
     """A share in per cent, no more digits than asked for."""
     return f"{100 * value:.{digits}f} %"
 
