@@ -11,6 +11,7 @@ import pytest
 from analyses.claims import load_claims
 from analyses.options.tree import StudyOptions
 from analyses.study.tree import measure, study, verdicts
+from analyses.study.tree.bars import bars
 from analyses.study.tree.findings import Findings
 from analyses.study.tree.measure import Unseen
 from analyses.study.tree.plans import Job, jobs
@@ -68,7 +69,7 @@ def test_a_study_writes_its_report_results_and_tables(done):
     assert "12 times faster" in page
     assert not re.search(r'(src|href)="https?:', page)
     assert {path.stem for path in (out / "tables").iterdir()} == {
-        "models", "heads", "instruments", "constructed", "length", "claims",
+        "models", "heads", "instruments", "constructed", "length", "claims", "bars",
     }  # fmt: skip
     assert {"accuracy", "attention", "usage", "phases", "patched", "circuits", "length"} == {
         path.stem for path in (out / "figures").iterdir()
@@ -131,11 +132,13 @@ def findings(**changes) -> Findings:
         constructed=[Built("forward, random", 200, 512, 66, 50, 50, 50, 10.0)],
         trained=jobs_,
         looks=looks,
+        constructed_score=1.0,
         untrained=[0.0, 0.001],
         length=[Row(5, [1.0, 1.0]), Row(20, [0.999, 1.0])],
         unseen=[Unseen("shapes", 1.0, 0.9995, 100)],
         plain={},
         never={1: [0.7], 3: [0.999]},
+        taught={5: [1.0], 7: [0.9995]},
         generation={},
         guess={3: 0.2, 5: 0.15, 7: 0.1},
         command="headlab study tree",
@@ -209,6 +212,26 @@ def test_other_findings_make_other_verdicts(claim, verdict, changes):
             return
         changes = {"looks": {**needed, **kept, **changes["looks"]}}
     assert verdict_of(replace(base, **changes))[claim] == verdict
+
+
+def test_bars_are_met_or_not():
+    found = findings(looks={**findings().looks, "forward-h2-d3": [with_figures(looked(0.98))]})
+    found = replace(found, looks={n: [with_figures(look) for look in looks] for n, looks in found.looks.items()})
+    rows = {row.what: row for row in bars(found)}
+    assert all(row.met for row in rows.values()), [row for row in rows.values() if not row.met]
+    assert rows["binary trees of depth 9, never trained on"].measured == 0.999
+    worse = replace(found, untrained=[0.2], never={3: [0.5]}, generation={"ratio": {"median": 2.0}})
+    missed = {row.what for row in bars(worse) if not row.met}
+    assert missed == {
+        "specialisation, untrained",
+        "binary trees of depth 9, never trained on",
+        "generation at depth 200, times faster",
+    }
+
+
+def with_figures(look: Look) -> Look:
+    """The same with patches and circuits as they should be."""
+    return replace(look, recovery={"goal": (0.99, 0.01)}, diagonal={"backward QK": 1.0})
 
 
 def test_guessing_a_deepest_node():

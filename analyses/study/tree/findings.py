@@ -24,11 +24,13 @@ class Findings:
     constructed: Sequence[Built]
     trained: Mapping[str, Trained]
     looks: Mapping[str, Sequence[Look]]
+    constructed_score: float
     untrained: Sequence[float]
     length: Sequence[Row]
     unseen: Sequence[Unseen]
     plain: Mapping[str, Sequence[Mapping[str, Mapping[str, float]]]]
     never: Mapping[int, Sequence[float]]
+    taught: Mapping[int, Sequence[float]]
     generation: Mapping[str, object]
     guess: Mapping[int, float]
     command: str

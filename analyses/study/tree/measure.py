@@ -11,13 +11,13 @@ from analyses.study.tree.records import Built, Look, Row, Run, Trained
 from analyses.tree_circuits import RIGHT, label_circuits
 from analyses.tree_heads import TreeHeads, detect, formation
 from interp.patching import patch_contrast
-from interp.roles import chance
+from interp.roles import chance, score
 from models.hooked import HookedTransformer, build, initialise
 from models.tree.constructed import construct
 from models.tree.evaluation import evaluate
 from models.tree.generation import agreement
 from models.tree.recipes import INIT_SCALE
-from models.tree.source import TreeSource
+from models.tree.source import TreeSource, stream
 from models.tree.task import TreeTask
 
 CONTRAST_ROLE = {"goal": "backward", "edge": "backward", "predecessor": "reverse"}
@@ -62,6 +62,12 @@ def _built(task: TreeTask, variant: str, width: int | None, paths: int, *, seed:
         teacher_forced=found.teacher_forced,
         margin=margin,
     )
+
+
+def constructed_score(count: int = 64) -> float:
+    """The specialisation of the two-head construction at depth 5."""
+    task = TreeTask(TreeSource(depths=(5,)))
+    return score(construct(task, "forward").model, task.roles(count=count)).specialisation or 0.0
 
 
 def look(job: str, run: Run, *, count: int = 256, pairs: int = 64, seed: int = 0) -> Look:
@@ -165,13 +171,6 @@ def other_depth(trained: Trained, depth: int, *, count: int, seed: int = 0) -> l
 def guess_rate(depth: int, *, trees: int = 2000, seed: int = 0) -> float:
     """The chance of the right path where one of the tree's deepest nodes is guessed evenly."""
     source = TreeSource(depths=(depth,))
-    forest, _ = source.draw(trees, generator_of(seed), test=True)
+    forest, _ = source.draw(trees, stream(seed, 9), test=True)
     deepest = (forest.depth() == depth).sum(1).double()
     return float((1 / deepest).mean())
-
-
-def generator_of(seed: int):
-    """A generator of its own."""
-    from models.tree.source import stream
-
-    return stream(seed, 9)

@@ -16,9 +16,11 @@ from analyses.commands.progress import Report
 from analyses.options.tree import StudyOptions
 from analyses.study.folder import require_folder, write_file
 from analyses.study.tree import figures
+from analyses.study.tree.bars import Bar, bars
 from analyses.study.tree.findings import Findings
 from analyses.study.tree.measure import (
     by_depth,
+    constructed_score,
     constructed_table,
     guess_rate,
     look,
@@ -53,12 +55,12 @@ def run(options: StudyOptions, report: Report | None = None) -> dict[str, Any]:
     if options.seeds < 2:
         raise ValueError(f"a study needs at least 2 seeds to show a spread, not {options.seeds}")
     found = _find(options, report, started)
-    claims = judge(found)
+    claims, requirements = judge(found), bars(found)
     skipped = list(LEFT_OUT_OF_QUICK) if options.quick else []
     pictures = _pictures(found)
     footer = f"Offline report, one file, no requests. Made by “{found.command}” on {options.common.device}."
     page = build_page(found, pictures, claims, skipped, footer)
-    for name, frame in _tables(found, claims).items():
+    for name, frame in _tables(found, claims, requirements).items():
         write_file(options.out / "tables" / f"{name}.csv", frame.to_csv(index=False).encode())
     for name, figure in pictures.items():
         write_file(options.out / "figures" / f"{name}.svg", figure.standalone_svg().encode())
@@ -73,7 +75,9 @@ def run(options: StudyOptions, report: Report | None = None) -> dict[str, Any]:
         "unseen": [asdict(each) for each in found.unseen],
         "plain_descent_cosines": {name: list(rows) for name, rows in found.plain.items()},
         "depth_9_never_trained": {str(stage): list(values) for stage, values in found.never.items()},
+        "depth_9_trained": {str(depth): list(values) for depth, values in found.taught.items()},
         "generation": dict(found.generation),
+        "bars": [asdict(row) for row in requirements],
         "claims": [row.to_json() for row in claims],
         "skipped": skipped,
         "command": found.command,
@@ -117,7 +121,10 @@ def _find(options: StudyOptions, report: Report | None, started: float) -> Findi
         for name, job in trained.items()
         if name.startswith("plain-descent")
     }
-    never = _never(trained[NINE], options.out / "runs" / NINE, count=200, seed=seed) if NINE in trained else {}
+    never, taught = {}, {}
+    if NINE in trained:
+        never = _never(trained[NINE], options.out / "runs" / NINE, count=400, seed=seed)
+        taught = {depth: other_depth(trained[NINE], depth, count=1000, seed=seed) for depth in (5, 7)}
     guess = {
         int(name.rpartition("-d")[2]): guess_rate(int(name.rpartition("-d")[2]), seed=seed)
         for name in trained
@@ -130,11 +137,13 @@ def _find(options: StudyOptions, report: Report | None, started: float) -> Findi
         constructed=constructed,
         trained=trained,
         looks=looks,
+        constructed_score=constructed_score(),
         untrained=untrained,
         length=length,
         unseen=beyond,
         plain=plain,
         never=never,
+        taught=taught,
         generation=generation,
         guess=guess,
         command=_command(options),
@@ -216,7 +225,7 @@ def _summary(job: Trained) -> dict[str, Any]:
     }
 
 
-def _tables(found: Findings, claims: Sequence[Measurement]) -> dict[str, pd.DataFrame]:
+def _tables(found: Findings, claims: Sequence[Measurement], requirements: Sequence[Bar]) -> dict[str, pd.DataFrame]:
     models = [
         {"job": name, "heads": job.heads, "layers": job.layers, "steps": job.steps, **_plain(run)}
         for name, job in found.trained.items()
@@ -272,6 +281,7 @@ def _tables(found: Findings, claims: Sequence[Measurement]) -> dict[str, pd.Data
         "constructed": [asdict(each) for each in found.constructed],
         "length": [{"depth": r.x, "seed": k, "path_accuracy": v} for r in found.length for k, v in enumerate(r.values)],
         "claims": rows,
+        "bars": [asdict(row) for row in requirements],
     }
     return {name: pd.DataFrame(table) for name, table in named.items()}
 

@@ -1,0 +1,159 @@
+"""What the project asked of path finding, and whether it was met."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from analyses.study.tree.findings import Findings
+from analyses.study.tree.records import Look
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One requirement. measured: the figure that is held against it; met: whether it was reached."""
+
+    what: str
+    bar: str
+    measured: float
+    met: bool
+    note: str = ""
+
+
+def bars(found: Findings) -> list[Bar]:
+    """Every requirement that this study has figures for; a quick study has fewer."""
+    two = [look for name, looks in found.looks.items() if name.startswith("forward-h2") for look in looks]
+    rows = [
+        _least(
+            "constructed, written token by token, paths right", 1.0, [b.generated / b.paths for b in found.constructed]
+        ),
+        *_accuracies(found, "forward-h2", "forward, 2 heads"),
+        *_accuracies(found, "backward-h1", "backward, 1 head"),
+        _most(
+            "forward, 1 head, paths right", 0.05, [a for job in found.jobs("forward-h1").values() for a in job.accuracy]
+        ),
+        _least(
+            "trained at depth 5, tested at depths to 20, mean over seeds",
+            0.99,
+            [float(np.mean(row.values)) for row in found.length if row.x <= 20],
+            "; ".join(f"depth {row.x:g}: {np.mean(row.values):.4f}" for row in found.length if row.x > 20),
+        ),
+        _least("specialisation, constructed", 0.995, [found.constructed_score]),
+        _most("specialisation, untrained", 0.01, found.untrained),
+        _least("specialisation, learned, 2 heads", 0.95, [look.specialisation for look in two]),
+        *_causes(two),
+        _least("patching the right head at the query", 0.95, [r for look in two for r, _ in look.recovery.values()]),
+        _most("patching any other head there", 0.1, [o for look in two for _, o in look.recovery.values()]),
+        _least(
+            "rows whose largest entry is right, four circuits",
+            0.99,
+            [v for look in two for v in look.diagonal.values()],
+        ),
+        *_plain_descent(found),
+    ]
+    rows += _more_heads(found) + _control(found) + _binary(found)
+    ratio = found.generation.get("ratio")
+    if isinstance(ratio, dict):
+        rows.append(_least("generation at depth 200, times faster", 5.0, [ratio["median"]]))
+    return rows
+
+
+def _least(what: str, bar: float, values: Sequence[float], note: str = "") -> Bar:
+    lowest = float(min(values))
+    return Bar(what, f"at least {bar:g}", lowest, lowest >= bar, note)
+
+
+def _most(what: str, bar: float, values: Sequence[float], note: str = "") -> Bar:
+    highest = float(max(values))
+    return Bar(what, f"at most {bar:g}", highest, highest <= bar, note)
+
+
+def _accuracies(found: Findings, kind: str, label: str) -> list[Bar]:
+    jobs = found.jobs(kind)
+    depths = ", ".join(map(str, jobs))
+    return [
+        _least(f"{label}, every seed", 0.998, [a for job in jobs.values() for a in job.accuracy], f"depths {depths}"),
+        _least(f"{label}, mean of each depth", 0.999, [float(job.accuracy.mean()) for job in jobs.values()]),
+    ]
+
+
+def _causes(two: Sequence[Look]) -> list[Bar]:
+    roles = ("backward", "reverse")
+    own = [value for look in two for role in roles if (value := look.heads.left(role, role)) is not None]
+    other = [
+        value
+        for look in two
+        for gone, role in (roles, roles[::-1])
+        if (value := look.heads.left(gone, role)) is not None
+    ]
+    rows = [
+        _most("a role without its heads", 0.5, own or [1.0]),
+        _least("the other role without them", 0.98, other or [0.0]),
+    ]
+    return rows
+
+
+def _plain_descent(found: Findings) -> list[Bar]:
+    jobs = found.jobs("plain-descent")
+    if not jobs:
+        return []
+    raw = [each["raw"] for rows in found.plain.values() for seed in rows for each in seed.values()]
+    centred = [each["centred"] for rows in found.plain.values() for seed in rows for each in seed.values()]
+    return [
+        _least("plain descent, paths right", 0.99, [a for job in jobs.values() for a in job.accuracy]),
+        _least(
+            "plain descent, cosine of a head's block with the construction",
+            0.98,
+            raw,
+            f"{min(centred):.5f} with row and column means removed",
+        ),
+    ]
+
+
+def _more_heads(found: Findings) -> list[Bar]:
+    names = [name for name in found.looks if name.startswith("forward-h") and not name.startswith("forward-h2")]
+    if not names:
+        return []
+    looks = [look for name in names for look in found.looks[name]]
+    cost = [value for look in looks if (value := look.heads.path_lost.get(None)) is not None]
+    return [
+        _least(
+            "specialisation, 4 to 8 heads, median of each", 0.93, [float(np.median(found.scores(n))) for n in names]
+        ),
+        _most("paths lost without the heads of no role, 4 to 8 heads", 0.01, cost or [0.0]),
+        *[Bar(f"{each.what}, 4 to 8 heads", each.bar, each.measured, each.met, each.note) for each in _causes(looks)],
+    ]
+
+
+def _control(found: Findings) -> list[Bar]:
+    name = "control-one-hot-wide"
+    if name not in found.looks:
+        return []
+    right = found.trained[name].accuracy >= 0.99
+    scores = found.scores(name)[right]
+    note = f"{int((scores <= 0.05).sum())} of {len(scores)} right models; median {np.median(scores):.3f}"
+    return [_most("specialisation, control, lowest of the right models", 0.05, [scores.min(initial=1.0)], note)]
+
+
+def _binary(found: Findings) -> list[Bar]:
+    if "binary-curriculum-d9" not in found.trained:
+        return []
+    rows = [
+        _least("binary trees of depth 5 by curriculum, 1 024 labels", 0.999, found.taught[5]),
+        _least("binary trees of depth 7 by curriculum, 1 024 labels", 0.999, found.taught[7]),
+        _least("binary trees of depth 9 by curriculum", 0.99, found.trained["binary-curriculum-d9"].accuracy.tolist()),
+        _least("binary trees of depth 9, never trained on", 0.99, found.never[3]),
+        _least(
+            "binary trees of depth 7 by curriculum, 256 labels",
+            0.999,
+            found.trained["binary-curriculum-d7"].accuracy.tolist(),
+        ),
+    ]
+    for depth in (5, 7, 9):
+        values = found.trained[f"binary-direct-d{depth}"].accuracy
+        rows.append(
+            Bar(f"binary trees of depth {depth}, direct training", "shown beside it", float(values.max()), True)
+        )
+    return rows
