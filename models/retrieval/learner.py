@@ -21,6 +21,7 @@ from models.retrieval.architecture import start
 from models.retrieval.family import Family
 
 CHUNK = 1 << 22  # features of one validation pass
+GROUP = 1 << 19  # features of the seeds that attend together: more of them fall out of the cache
 ATTENTION = "blocks.0.attn."
 APART = 500_000_000  # added to the data's seed, so that an evaluation with that seed draws other sequences
 
@@ -105,24 +106,33 @@ class RetrievalLearner:
     def outputs(self, tokens: Float[Tensor, "#seed example position feature"]) -> Float[Tensor, "seed example"]:
         """What the models answer, in standard deviations of the training targets."""
         w = self.leaves
-        seeds, (examples, length) = len(self.seeds), tokens.shape[1:3]
-        features = tokens.expand(seeds, -1, -1, -1).flatten(1, 2)  # [seed, example * position, feature]
-        if "embed.W_in" in w:
-            features = torch.baddbmm(w["embed.b_in"][:, None], features, w["embed.W_in"]).relu()
-        encode, inner = w["embed.W_E"], features.shape[-1]
-        heads = w[ATTENTION + "W_Q"].shape[1]
+        seeds, examples = len(self.seeds), tokens.shape[1]
+        encode = w["embed.W_E"]
+        heads, inner = w[ATTENTION + "W_Q"].shape[1], encode.shape[1]
         query = torch.einsum("km,khmd->khd", w["embed.c0"], w[ATTENTION + "W_Q"]) * self.scale
-        asked = torch.einsum("khd,khmd->kmh", query, w[ATTENTION + "W_K"])
-        scores = torch.bmm(features, torch.bmm(encode, asked))  # [seed, example * position, head]
-        scores = scores.view(seeds * examples, length, heads).transpose(1, 2).contiguous()
-        pooled = torch.bmm(scores.softmax(-1), features.reshape(seeds * examples, length, inner))
+        asked = torch.einsum("khd,khmd->khm", query, w[ATTENTION + "W_K"])
+        asked = torch.bmm(asked, encode.transpose(1, 2))  # [seed, head, inner]
+        group = max(1, GROUP // (tokens[0, ..., 0].numel() * inner))
+        parts = [self._pooled(tokens, asked, slice(start, start + group)) for start in range(0, seeds, group)]
+        pooled = (parts[0] if len(parts) == 1 else torch.cat(parts)).reshape(seeds, examples, heads * inner)
         values = torch.matmul(encode[:, None], w[ATTENTION + "W_V"])  # [seed, head, inner, d_head]
         moves = torch.matmul(values, w[ATTENTION + "W_O"]).flatten(1, 2)  # [seed, head * inner, model]
         bias = torch.matmul(w["embed.b_E"][:, None, None], w[ATTENTION + "W_V"])  # [seed, head, 1, d_head]
         constant = w["embed.c0"] + torch.matmul(bias, w[ATTENTION + "W_O"]).sum((1, 2))
-        residual = torch.baddbmm(constant[:, None], pooled.view(seeds, examples, heads * inner), moves)
+        residual = torch.baddbmm(constant[:, None], pooled, moves)
         hidden = functional.gelu(torch.baddbmm(w["unembed.b_0"][:, None], residual, w["unembed.W_0"]))
         return torch.baddbmm(w["unembed.b_1"][:, None], hidden, w["unembed.W_1"])[..., 0]
+
+    def _pooled(self, tokens: Tensor, asked: Tensor, own: slice) -> Float[Tensor, "seed example head inner"]:
+        """Each head's mean of the features, by its attention, for the seeds in `own`."""
+        w, asked = self.leaves, asked[own]
+        features = tokens[own] if len(tokens) > 1 else tokens
+        features = features.expand(len(asked), -1, -1, -1)  # [seed, example, position, inner]
+        if "embed.W_in" in w:
+            hidden = torch.baddbmm(w["embed.b_in"][own, None], features.flatten(1, 2), w["embed.W_in"][own]).relu()
+            features = hidden.unflatten(1, features.shape[1:3])
+        scores = torch.matmul(asked[:, None], features.transpose(2, 3))  # [seed, example, head, position]
+        return torch.matmul(scores.softmax(-1), features)
 
     def losses(self, step: int) -> Float[Tensor, " seed"]:
         count = len(self._tokens)
