@@ -75,7 +75,7 @@ class TrainOptions:
     examples: int = 8000
     """Sequences to train on."""
     resume: bool = False
-    """Return the runs that --out already holds, where they are those asked for."""
+    """Go on from the last state that an interrupted run left in --out; finished runs are returned as they are."""
     common: Common = field(default_factory=Common)
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from interp.statistics import Share, share
+from models.checkpoints import load_training, save_training
 from models.hooked import Architecture, HookedTransformer
-from models.learner import ModelLearner
+from models.learner import Learner, ModelLearner
 from models.recipe import Recipe
 from models.retrieval.architecture import start
 from models.retrieval.family import Family
@@ -26,6 +29,8 @@ RECIPES: dict[str, tuple[int, float]] = {
     "standard": (3000, 5e-3),
     "long": (6000, 1e-2),
 }
+PAUSE = 250  # steps after which the state may be kept
+SAVE_EVERY = 20.0  # seconds between states kept, so that keeping them costs little
 QUERY_LR = 4.0  # the CLS and what makes its attention learn faster than the rest: else heads share coordinates for long
 
 
@@ -94,11 +99,14 @@ def train(
     data: Data | None = None,
     device: str = "cpu",
     progress: Callable[[int, int], None] | None = None,
+    states: Path | None = None,
+    resume: bool = False,
 ) -> Trained:
     """Train `seeds`, together where one layer without positions is trained, else one after the other.
 
     data: 8000 sequences and 2000 to validate on, drawn with seed 0, unless given. progress(step, steps) counts the
-    steps of all trainings. Raises ValueError for no seeds, and as models.training.fit.
+    steps of all trainings. states: a folder that keeps the training state now and then; resume: go on from what it
+    holds, to the same result as an unbroken training. Raises ValueError for no seeds, and as models.training.fit.
     """
     if not seeds:
         raise ValueError("no seeds: train at least 1")
@@ -106,20 +114,44 @@ def train(
     batch = plan.batch or len(data.train)
     if architecture.config["n_layers"] == 1 and family.is_whole:
         learner = RetrievalLearner(architecture, data, seeds=seeds, batch=batch, device=device)
-        run = fit(learner, plan, keep=("nmse",), progress=progress)
+        run = _fit(learner, plan, states and states / "together", resume=resume, progress=progress)
         models = tuple(learner.export(index, run.best) for index in range(len(seeds)))
         return Trained(architecture, data, plan, tuple(seeds), models, tuple(run.best_measures["nmse"]), (run,))
     models, errors, runs = [], [], []
     for index, seed in enumerate(seeds):
         learner = one_at_a_time(architecture, data, seed=seed, batch=batch, device=device)
         report = partial(_later, progress, index, len(seeds)) if progress else None
-        run = fit(learner, plan, keep=("nmse",), progress=report)
+        run = _fit(learner, plan, states and states / f"seed-{seed}", resume=resume, progress=report)
         model = learner.export(0, run.best)
         rescale(model, data)
         models.append(model)
         errors.append(run.best_measures["nmse"][0])
         runs.append(run)
     return Trained(architecture, data, plan, tuple(seeds), tuple(models), tuple(errors), tuple(runs))
+
+
+def _fit(
+    learner: Learner,
+    plan: Recipe,
+    folder: Path | None,
+    *,
+    resume: bool,
+    progress: Callable[[int, int], None] | None,
+) -> TrainingRun:
+    """Train to the end, keeping the state in `folder` where one is given."""
+    if folder is None:
+        return fit(learner, plan, keep=("nmse",), progress=progress)
+    state = load_training(folder) if resume and folder.is_dir() else None
+    saved = time.monotonic()
+    while True:
+        until = PAUSE * ((state.step if state else 0) // PAUSE + 1)
+        run = fit(learner, plan, state=state, until=until, keep=("nmse",), progress=progress)
+        state = run.state
+        if run.finished or time.monotonic() - saved > SAVE_EVERY:
+            save_training(folder, state)
+            saved = time.monotonic()
+        if run.finished:
+            return run
 
 
 def _later(progress: Callable[[int, int], None], index: int, count: int, step: int, steps: int) -> None:

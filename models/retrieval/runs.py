@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from models.retrieval.evaluation import evaluate
 from models.retrieval.learner import draw_data
 from models.retrieval.recipes import SOLVED, train
 from models.retrieval.task import RetrievalTask
+
+STATES, REQUEST = "training", "request.json"
 
 
 def train_and_save(
@@ -34,8 +37,9 @@ def train_and_save(
     """Train `seeds` on `examples` sequences and write `out`: a checkpoint a seed, and `runs.json`, which is returned.
 
     Best is the smallest error on 2000 validation sequences. A run is `stuck` where that error is 1e-3 or above, as it
-    is wherever heads are fewer than coordinates. resume: a folder that already holds these runs is returned as it is.
-    Raises ValueError where the folder cannot be written or holds other runs.
+    is wherever heads are fewer than coordinates. fresh_nmse: on sequences that chose nothing. resume: go on from the
+    state in `out`, to the same result as an unbroken run; finished runs are returned as they are. Raises ValueError
+    where the folder cannot be written, or holds other runs.
     """
     out = Path(out)
     asked = {
@@ -47,15 +51,29 @@ def train_and_save(
         "data_seed": data_seed,
     }
     request = json.loads(json.dumps(asked))  # as it will read when it is loaded again
-    if resume and (out / RUNS).is_file():
-        found = load_runs(out)
-        if found.get("request") != request:
+    if resume:
+        if _asked(out) not in (None, request):
             raise ValueError(f"'{out}' holds the runs of another request: choose another folder, or leave out resume")
-        return found
+        if (out / RUNS).is_file() and load_runs(out).get("request") == request:
+            return load_runs(out)
     data = draw_data(task.family, seed=data_seed, train=examples)
     for seed in seeds[:1]:
         bundle.require_writable(out / f"seed-{seed}")
-    trained = train(task.family, architecture, plan, seeds, data=data, device=device, progress=progress)
+    if not resume:
+        for folder in (out / STATES).glob(f"*/{bundle.MANIFEST}"):
+            shutil.rmtree(folder.parent)
+    bundle.write_json(out / REQUEST, {"format": bundle.FORMAT, "kind": "request", "request": request})
+    trained = train(
+        task.family,
+        architecture,
+        plan,
+        seeds,
+        data=data,
+        device=device,
+        progress=progress,
+        states=out / STATES,
+        resume=resume,
+    )
     rows = []
     for index, seed in enumerate(seeds):
         together = len(trained.runs) == 1 and len(seeds) > 1
@@ -78,9 +96,18 @@ def train_and_save(
                 "dir": f"seed-{seed}",
                 "steps": run.best_step[column],
                 "nmse": trained.nmse[index],
+                "fresh_nmse": found.nmse,
                 "stuck": trained.nmse[index] >= SOLVED,
             }
         )
     heads = architecture.config["n_heads"]
     save_runs(out, rows, rows[trained.best]["dir"], task=task.name, heads=heads, request=request)
     return load_runs(out)
+
+
+def _asked(out: Path) -> dict[str, Any] | None:
+    """The request that was last begun in the folder, finished or not."""
+    for name, kind in ((REQUEST, "request"), (RUNS, "runs")):
+        if (out / name).is_file():
+            return bundle.read(out, kind, name=name).get("request")
+    return None

@@ -4,12 +4,15 @@ import pytest
 import torch
 
 from interp.model import run
+from models.checkpoints import load
 from models.learner import Learner
+from models.retrieval import recipes
 from models.retrieval.architecture import architecture, start
 from models.retrieval.evaluation import evaluate
 from models.retrieval.family import nearest_points, sum_of_maxima
 from models.retrieval.learner import RetrievalLearner, draw_data
 from models.retrieval.recipes import Trained, one_at_a_time, recipe, train
+from models.retrieval.runs import train_and_save
 from models.retrieval.task import RetrievalTask
 from models.training import fit
 
@@ -114,3 +117,40 @@ def test_bad_requests_are_named() -> None:
     data = draw_data(FAMILY, train=4, validation=4)
     with pytest.raises(ValueError, match="at least 1 sequence"):
         RetrievalLearner(architecture(FAMILY, 1), data, seeds=(0,), batch=0)
+
+
+class BrokenOff(Exception):
+    pass
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_a_training_that_was_broken_off_resumes_to_the_same_result(tmp_path, monkeypatch, layers: int) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr(recipes, "PAUSE", 4)
+    monkeypatch.setattr(recipes, "SAVE_EVERY", 0.0)
+    task, design = RetrievalTask(FAMILY), architecture(FAMILY, 2, layers=layers)
+    plan = recipe("quick", steps=18, batch=8)
+
+    def stop(step: int, steps: int) -> None:
+        if step == (10 if layers == 1 else 18 + 10):  # in mid-way of the second seed where they train in turn
+            raise BrokenOff
+
+    def train_into(name: str, **more):  # type: ignore[no-untyped-def]
+        return train_and_save(task, design, plan, (0, 1), tmp_path / name, examples=40, **more)
+
+    whole = train_into("whole")
+    with pytest.raises(BrokenOff):
+        train_into("broken", progress=stop)
+    assert not (tmp_path / "broken" / "runs.json").exists()
+    with pytest.raises(ValueError, match="another request"):
+        train_and_save(task, design, plan, (0, 2), tmp_path / "broken", examples=40, resume=True)
+    steps: list[int] = []
+    resumed = train_into("broken", resume=True, progress=lambda step, total: steps.append(step))
+    assert steps[0] == (8 if layers == 1 else 18 + 8)
+    assert resumed == whole
+    for seed in (0, 1):
+        first, second = (load(tmp_path / name / f"seed-{seed}") for name in ("whole", "broken"))
+        assert first.history == second.history
+        for name, value in first.model.state_dict().items():
+            assert torch.equal(value, second.model.state_dict()[name]), name
+    again = train_into("broken", resume=True, progress=lambda *_: pytest.fail("trained again"))
+    assert again == whole
