@@ -100,8 +100,7 @@ def layers_without_chain(found: Findings) -> Figure | None:
         title="Without a chain of thought",
         description=f"At best {percent(best[0], 1)}, with {best[1]} layers at depth {best[2]}.",
         caption=f"Root to goal at once, four heads a layer, {steps} steps, one seed a point: an honest budget, not a "
-        "limit. "
-        "The dotted line guesses one of the tree's deepest nodes.",
+        "limit. The dotted line guesses one of the tree's deepest nodes.",
         axis=Axis("layers", scale="linear", ticks=range(1, 7)),
     )
 
@@ -140,9 +139,8 @@ def training_phases(look: Look) -> Figure:
         title="When the heads form",
         description=f"The {order[0]} heads form at steps {spans[order[0]][0]:.0f} to {spans[order[0]][1]:.0f}, the "
         f"{order[1]} heads at {spans[order[1]][0]:.0f} to {spans[order[1]][1]:.0f}.",
-        caption=f"Two heads, seed {look.seed} ({look.job}). Phases are change points of the usage curves over "
-        "ln(step + 1): "
-        "level, straight passage, level, the most probable one; nothing is set by eye.",
+        caption=f"Two heads, seed {look.seed} ({look.job}). Phases are change points of the usage curves over ln(step "
+        "+ 1): level, straight passage, level, the most probable one; nothing is set by eye.",
         axis=Axis("training step", scale="log1p"),
         phases=phases,
     )
@@ -158,9 +156,8 @@ def heads_usage(found: Findings, look: Look) -> Figure:
         control = found.scores("control-one-hot-wide")
         beside = (
             f" Control: with fixed one-hot labels and wide heads S falls to {control.min():.3f} (median "
-            f"{np.median(control):.2f}) at {percent(float(found.trained['control-one-hot-wide'].accuracy.mean()))} "
-            "of paths "
-            "right."
+            f"{np.median(control):.2f}) at {percent(float(found.trained['control-one-hot-wide'].accuracy.mean()))} of "
+            "paths right."
         )
     return usage_chart(
         score.usage[order],
@@ -169,8 +166,7 @@ def heads_usage(found: Findings, look: Look) -> Figure:
         role_notes=["the node's edge", "the node's BACK token"],
         title="What each head does",
         description=f"Each head serves one role; specialisation {np.concatenate(own).min():.3f} or more in every "
-        "two-head "
-        f"model, {max(found.untrained):.3f} or less untrained.",
+        f"two-head model, {max(found.untrained):.3f} or less untrained.",
         caption=f"Seed {look.seed} of {look.job}. Usage is the share of what a head moves that comes from the role's "
         f"target, beyond chance.{beside}",
         score=ScoreStrip(
@@ -206,12 +202,10 @@ def patched(look: Look) -> Figure:
         "or less.",
         caption=[
             "Two runs differ in one token and the path's tokens are kept. One head's output is taken from the source "
-            "run at "
-            "the query; the cell is the ",
+            "run at the query; the cell is the ",
             bold("share of the logit difference"),
             f" that returns. Right heads: {', '.join(f'{n} {CONTRAST_ROLE[n]}' for n in names)}. At any other "
-            "position a "
-            f"patch changes {look.off_query:.1g} at most. Seed {look.seed} of {look.job}.",
+            f"position a patch changes {look.off_query:.1g} at most. Seed {look.seed} of {look.job}.",
         ],
         unit="share of the gap",
         limit=1.0,
@@ -233,8 +227,7 @@ def attention_of(model: HookedTransformer, task: TreeTask, look: Look) -> Figure
         heads=[Head(LETTER[role], f"{role} 0.{head}") for role, head in zip(LETTER, order, strict=True)],
         title="Attention on one tree",
         description="The backward head reads the edge of the current node on the way up, the reverse head the BACK "
-        "token "
-        "of the current node on the way down.",
+        "token of the current node on the way down.",
         caption=f"Seed {look.seed} of {look.job}, an unseen tree of depth {task.layout.depth}. Rows: the goal and the "
         "emitted tokens, in order; columns: what they read.",
     )
@@ -261,11 +254,9 @@ def circuits_between_labels(model: HookedTransformer, task: TreeTask, look: Look
         title="Learned and constructed circuits between labels",
         description=f"In all four circuits the right label is the largest entry of {percent(share, 1)} of the rows "
         "or more.",
-        caption=f"The first {shown} of {task.trees.labels} labels; row means removed, each matrix divided by "
-        "its "
-        "largest entry. QK: score from a node (row) to a node's edge or BACK token (column); OV: what attending to "
-        "a label "
-        f"adds to each logit. Seed {look.seed} of {look.job}.",
+        caption=f"The first {shown} of {task.trees.labels} labels; row means removed, each matrix divided by its "
+        "largest entry. QK: score from a node (row) to a node's edge or BACK token (column); OV: what attending to a "
+        f"label adds to each logit. Seed {look.seed} of {look.job}.",
         limit=1.0,
         digits=1,
     )
@@ -329,8 +320,7 @@ def binary_trees(found: Findings) -> Figure | None:
         description=f"Curriculum: {percent(float(taught[9].min()))} at depth 9; direct training: "
         f"{percent(float(direct[9].max()), 1)}.",
         caption="Two heads. A curriculum trains on depths 3, 5, 7 (and 9) in turn; direct training sees as many "
-        "positions, all "
-        "at its own depth. 256 labels to depth 7, 1 024 at depth 9 (1 023 nodes).",
+        "positions, all at its own depth. 256 labels to depth 7, 1 024 at depth 9 (1 023 nodes).",
         axis=Axis("depth", scale="linear", ticks=(3, 5, 7, 9)),
     )
 

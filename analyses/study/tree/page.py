@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from analyses.claims import RULES, Measurement, count_verdicts, load_claims
+from analyses.claims import Measurement, count_verdicts
+from analyses.study.claims_section import claims_figure, heading_of
 from analyses.study.tree.findings import Findings
 from analyses.study.tree.verdicts import percent
-from interp.render import ClaimRow, Figure, Section, claims_table, coloured, number, report_page
+from interp.render import Figure, Section, coloured, number, report_page
 
 
 def build_page(
@@ -26,11 +27,9 @@ def build_page(
         title="headlab: path finding in trees",
         kicker="Tree path-finding with a chain of thought",
         headline=headline,
-        summary=f"The constructed weights are right on all of {number(paths)} unseen paths. Trained models divide "
-        "the work: "
-        "one head looks up parents, the other retraces the chain of thought, and the one that retraces forms first. "
-        "The "
-        "digest's figures need more heads, more steps, and are lower.",
+        summary=f"The constructed weights are right on all of {number(paths)} unseen paths. Trained models divide the "
+        "work: one head looks up parents, the other retraces the chain of thought, and the one that retraces forms "
+        "first. The digest's figures need more heads, more steps, and are lower.",
         verdicts_label=f"{sum(counts.values())} claims",
         verdicts=dict(counts),
         verdicts_link="#claims",
@@ -80,8 +79,7 @@ def _sections(
             "When they form",
             ["The reverse head forms first", f"in {reverse} of {total} trainings"],
             "The digest says the opposite. The reverse role is easier: its target is among a handful of BACK tokens, "
-            "whereas "
-            "an edge hides among all the others.",
+            "whereas an edge hides among all the others.",
             shown("phases"),
         ),
         Section(
@@ -114,42 +112,12 @@ def _sections(
             "The path must then be found at once. More layers help little within this budget.",
             shown("layers"),
         ),
-        Section("Claims", _heading(count_verdicts(claims)), "", [claims_figure(claims, skipped)], anchor="claims"),
+        Section(
+            "Claims",
+            heading_of({str(verdict): count for verdict, count in count_verdicts(claims).items()}),
+            "Each line compares a statement of the digest or the theorem, or a finding of ours, with what this machine "
+            "measured. A verdict is a rule applied to the number, not an opinion.",
+            [claims_figure(claims, skipped)],
+            anchor="claims",
+        ),
     ]
-
-
-def claims_figure(claims: Sequence[Measurement], skipped: Sequence[str]) -> Figure:
-    """The claims table; what a quick run leaves out is a row that says so."""
-    known = load_claims()
-    rows = [
-        ClaimRow(
-            known[row.id].claim,
-            row.paper or "no statement, our question",
-            row.summary,
-            row.verdict,
-            detail=f"{row.id}, {row.seeds} models" if row.seeds else row.id,
-        )
-        for row in claims
-    ]
-    rows += [ClaimRow(known[name].claim, "", "", "not in quick", detail=name) for name in skipped]
-    rules = {verdict: _rule(verdict) for verdict in dict.fromkeys(row.verdict for row in claims)}
-    if skipped:
-        rules["not in quick"] = "left out of a quick run; the full study measures it"
-    counted = ", ".join(f"{count} {verdict}" for verdict, count in count_verdicts(claims).items())
-    return claims_table(rows, title="Claims", description=counted, rules=rules)
-
-
-def _rule(verdict: str) -> str:
-    said = []
-    for kind, text in RULES.items():
-        for part in text.split(". "):
-            name, _, meaning = part.partition(": ")
-            if name == verdict:
-                said.append(f"{meaning.rstrip('.')} ({kind})")
-    return "; ".join(said)
-
-
-def _heading(counts: Mapping[str, int]) -> list[str]:
-    parts = [f"{count} {verdict}" for verdict, count in counts.items()]
-    half = (len(parts) + 1) // 2
-    return [line for line in (", ".join(parts[:half]), ", ".join(parts[half:])) if line]

@@ -148,8 +148,7 @@ def _number_of_heads(found: Findings) -> Measurement:
         "T5",
         judge_statement(False, contradicted=lowest >= GOOD),
         f"Two heads suffice: the lowest of {runs} trained models (depths {_list(two)}) is right on {percent(lowest)} "
-        "of "
-        f"unseen trees. One head does not: at most {percent(highest)}.",
+        f"of unseen trees. One head does not: at most {percent(highest)}.",
         {"two_heads_lowest": lowest, "one_head_highest": highest, "models": runs},
         found.command,
         paper="digest: four; the paper's construction has two",
@@ -176,8 +175,7 @@ def _constructions(found: Findings) -> Measurement:
         "T6",
         judge_bound(wrong, tried),
         f"{wrong} of {tried} paths wrong, written token by token: random trees to depth {deepest}, perfect binary "
-        "trees to "
-        "depth 9, labels that no weight was fitted to.",
+        "trees to depth 9, labels that no weight was fitted to.",
         {"paths": tried, "violations": wrong, "cases": len(found.constructed)},
         found.command,
         paper="theorem: one head, two heads",
@@ -240,8 +238,7 @@ def _which_first(found: Findings) -> Measurement:
         "B4",
         judge_statement(reverse >= 0.9 * len(first), contradicted=backward > reverse),
         f"The reverse heads form first in {reverse} of {len(first)} trainings (Adam and plain descent), the backward "
-        "heads in "
-        f"{backward}; {len(first) - told} cannot be told at 95 %.",
+        f"heads in {backward}; {len(first) - told} cannot be told at 95 %.",
         {"reverse_first": reverse, "backward_first": backward, "trainings": len(first)},
         found.command,
         paper="digest: backward heads first",
@@ -257,8 +254,7 @@ def _two_at_ten(found: Findings) -> Measurement:
         "B5",
         judge_statement(lowest >= 0.999, contradicted=mean < 0.99),
         f"{percent(mean)} on average, {percent(lowest)} the lowest of {len(job.runs)} seeds, {job.runs[0].paths} "
-        "unseen trees "
-        "each.",
+        "unseen trees each.",
         {"mean": mean, "lowest": lowest},
         found.command,
         paper="digest: 94.1 % with eight heads",
@@ -295,8 +291,7 @@ def _not_implied(found: Findings) -> Measurement:
         "B9",
         judge_statement(undivided > 0, contradicted=half == 0 and bool(right.all())),
         f"Fixed one-hot labels and wide heads: {int(right.sum())} of {len(scores)} models are right on 99 % of paths "
-        "or "
-        f"more; {undivided} of them have a specialisation of {UNDIVIDED} or less, {half} of less than .5 (lowest "
+        f"or more; {undivided} of them have a specialisation of {UNDIVIDED} or less, {half} of less than .5 (lowest "
         f"{scores[right].min(initial=1.0):.3f}, median {np.median(scores):.3f}).",
         {"right": int(right.sum()), "undivided": undivided, "below_half": half, "specialisation": scores.tolist()},
         found.command,
