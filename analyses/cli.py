@@ -74,6 +74,7 @@ COMMANDS: dict[str, type] = {
     "heads-needed": retrieval.HeadsNeeded,
     "claims": instruments.Claims,
     "bench": instruments.Bench,
+    "notebooks": instruments.Notebooks,
 }
 
 _CONFIG = (tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes, tyro.conf.FlagCreatePairsOff)

@@ -159,3 +159,14 @@ class Bench:
     quick: bool = False
     """Smaller cases, one pair each."""
     common: Common = field(default_factory=Common)
+
+
+@dataclass(frozen=True)
+class Notebooks:
+    """Execute the notebooks and write them, with an offline page of each."""
+
+    out: Path
+    """Folder for NAME.ipynb and NAME.html; `notebooks` remakes the ones in the repository."""
+    names: tuple[str, ...] = ()
+    """Which, by name; all by default."""
+    common: Common = field(default_factory=Common)

@@ -60,7 +60,7 @@ def drawing(width: Real, height: Real, content: Iterable[Element | str | None]) 
     return Drawing(float(width), float(height), "".join(str(part) for part in content if part is not None))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Figure:
     """A figure that a page, a notebook or a file can show.
 
@@ -106,6 +106,13 @@ class Figure:
         return numbered(
             f'<figure class="hl-figure hl-w{room}"><div class="hl-room">{inner}</div>{caption}{self.after}</figure>'
         )
+
+    def __repr__(self) -> str:
+        return f"{self.title}: {self.description}"
+
+    def _repr_svg_(self) -> str | None:
+        """The wide drawing for viewers that strip styles and scripts out of HTML; None for a figure that is a table."""
+        return None if self.wide is None else self.standalone_svg().partition("\n")[2]
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the fragment with its style sheet and scripts; static where scripts are stripped."""
