@@ -1,4 +1,4 @@
-"""Embeddings of continuous tokens: each encodes the sequence and appends a CLS token at its end."""
+"""Embeddings of continuous tokens: each encodes the sequence and appends, or marks, the token that is read."""
 
 from __future__ import annotations
 
@@ -50,6 +50,24 @@ class EncodedEmbed(nn.Module):
         if self.hidden is not None:
             features = self.activation(features @ self.W_in + self.b_in)
         return torch.cat([features @ self.W_E + self.b_E, self.c0.expand(len(tokens), 1, -1)], dim=1)
+
+
+class QueryEmbed(nn.Module):
+    """Every token through one linear encoder, x W_E + b_E; the last one, the query, is marked with the vector `c0`.
+
+    Takes floats [batch, position, feature] and gives as many positions.
+    """
+
+    def __init__(self, cfg: Any, model: Any, *, size: int) -> None:
+        super().__init__()
+        self.cfg = cfg
+        self.W_E = nn.Parameter(torch.zeros(size, cfg.d_model, dtype=cfg.dtype))
+        self.b_E = nn.Parameter(torch.zeros(cfg.d_model, dtype=cfg.dtype))
+        self.c0 = nn.Parameter(torch.zeros(cfg.d_model, dtype=cfg.dtype))
+
+    def forward(self, tokens: Float[Tensor, "batch position feature"]) -> Float[Tensor, "batch position model"]:
+        encoded = tokens.to(self.W_E) @ self.W_E + self.b_E
+        return torch.cat([encoded[:, :-1], encoded[:, -1:] + self.c0], dim=1)
 
 
 class PlacedEmbed(nn.Module):

@@ -17,7 +17,7 @@ from transformer_lens.components import Attention
 from transformer_lens.hook_points import HookPoint
 
 from models.attention_maps import attention_map, require_attention_map
-from models.encoders import EncodedEmbed, PlacedEmbed, activation_function
+from models.encoders import EncodedEmbed, PlacedEmbed, QueryEmbed, activation_function
 from models.retrieval.outer import Outer
 
 
@@ -268,6 +268,7 @@ PARTS: dict[str, type[nn.Module]] = {
     "ProductUnembed": ProductUnembed,
     "EncodedEmbed": EncodedEmbed,
     "PlacedEmbed": PlacedEmbed,
+    "QueryEmbed": QueryEmbed,
     "PolynomialUnembed": PolynomialUnembed,
     "NetworkUnembed": NetworkUnembed,
 }
