@@ -9,6 +9,7 @@ from analyses.claims import Measurement, count_verdicts
 from analyses.study.claims_section import claims_figure, heading_of
 from analyses.study.esp.figures import plural
 from analyses.study.esp.records import Method, best_one_head
+from analyses.study.opening import ByHeads, Opening
 from interp.render import (
     Beside,
     Figure,
@@ -45,6 +46,25 @@ class Pictures:
     curves: Figure
 
 
+def opening(graph: Digraph, mfas: FeedbackArcSet, methods: Mapping[str, Method]) -> Opening:
+    """The headline and its summary."""
+    ceiling = 1 - mfas.lower / (2 * graph.m)
+    two, (one, _) = methods["two-heads"], best_one_head(methods)
+    reach = [coloured("Two", "A"), " ", coloured("heads", "B"), f" reach {_round(max(r.accuracy for r in two.runs))}."]
+    if mfas.lower:
+        limit = ["One head can never pass ", coloured(percent(ceiling), "one"), "."]
+    else:
+        limit = ["Without a cycle ", coloured("one head", "one"), " is enough."]
+    about = ABOUT.get(graph.name, f"the graph {graph.name}")
+    shown = {method.heads: [100 * run.accuracy for run in method.runs] for method in (one, two)}
+    return Opening(
+        [limit, reach],
+        "Give an attention-only transformer an arc of a directed graph and ask for one of its two ends. "
+        f"On {about}, the ceiling for one head is a number we can compute before training.",
+        ByHeads("questions right, %", shown),
+    )
+
+
 def build_page(
     graph: Digraph,
     mfas: FeedbackArcSet,
@@ -59,17 +79,10 @@ def build_page(
     footer: str,
 ) -> str:
     """The page. small: heading and text beside the smaller order. odd: accurate seeds that do not specialise."""
-    ceiling = 1 - mfas.lower / (2 * graph.m)
     two = methods["two-heads"]
     lowest_two = min(run.accuracy for run in two.runs)
-    reach = [coloured("Two", "A"), " ", coloured("heads", "B"), f" reach {_round(max(r.accuracy for r in two.runs))}."]
-    if mfas.lower:
-        headline = [["One head can never pass ", coloured(percent(ceiling), "one"), "."], reach]
-    else:
-        headline = [["Without a cycle ", coloured("one head", "one"), " is enough."], reach]
     counts = count_verdicts(measurements)
     total = sum(counts.values())
-    about = ABOUT.get(graph.name, f"the graph {graph.name}")
     sections = []
     if pictures.order is not None:
         _, best = best_one_head(methods)
@@ -134,12 +147,12 @@ def build_page(
             anchor="claims",
         ),
     ]
+    start = opening(graph, mfas, methods)
     return report_page(
         title=f"headlab: endpoint selection on {graph.name}",
         kicker=[bold("headlab"), " study 1, the Endpoint Selection Problem"],
-        headline=headline,
-        summary="Give an attention-only transformer an arc of a directed graph and ask for one of its two ends. "
-        f"On {about}, the ceiling for one head is a number we can compute before training.",
+        headline=start.headline,
+        summary=start.summary,
         hero=pictures.strip,
         verdicts_label=f"{WORDS[total] if total < len(WORDS) else total} claims tested:",
         verdicts=counts,

@@ -12,7 +12,7 @@ from analyses.commands.progress import Report
 from analyses.options.esp import StudyOptions
 from analyses.study.esp.compared import compare_with_construction
 from analyses.study.esp.learned import Study, on_named_graphs, on_the_graph
-from analyses.study.esp.page import build_page
+from analyses.study.esp.page import build_page, opening
 from analyses.study.esp.pictures import beside_text, draw
 from analyses.study.esp.runs import Runs
 from analyses.study.esp.tables import summary, tables
@@ -101,6 +101,7 @@ def run(options: StudyOptions, report: Report | None = None) -> dict[str, Any]:
         if figure is not None:
             write_file(out / "figures" / f"{name}.svg", figure.standalone_svg().encode())
     results = {
+        **opening(graph, mfas, methods).to_json(),
         "graph": {"name": graph.name, "vertices": graph.n, "arcs": graph.m},
         "mfas": {"lower": mfas.lower, "upper": mfas.upper, "exact": mfas.exact},
         "methods": {key: summary(method) for key, method in methods.items()},

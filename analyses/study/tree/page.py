@@ -6,31 +6,46 @@ from collections.abc import Mapping, Sequence
 
 from analyses.claims import Measurement, count_verdicts
 from analyses.study.claims_section import claims_figure, heading_of
+from analyses.study.opening import ByHeads, Opening
 from analyses.study.tree.findings import Findings
+from analyses.study.tree.records import Trained
 from analyses.study.tree.verdicts import percent
-from interp.render import Figure, Section, coloured, number, report_page
+from interp.render import Figure, Section, bold, coloured, number, report_page
+
+
+def opening(found: Findings) -> Opening:
+    """The headline and its summary."""
+    two, one = found.jobs("forward-h2"), found.jobs("forward-h1")
+    lowest = min(float(job.accuracy.min()) for job in two.values())
+    paths = sum(each.paths for each in found.constructed)
+    reach = f"all to depth {max(two)}." if lowest == 1 else f"{percent(lowest)} or more to depth {max(two)}."
+    shown = {heads: job.accuracy * 100 for heads, job in _at_depth(found, 5).items()}
+    return Opening(
+        [[coloured("Two", "A"), " ", coloured("heads", "B"), " find the paths,"], reach],
+        f"The constructed weights are right on all of {number(paths)} unseen paths. Of the trained models, those with "
+        "two heads divide the work: one head looks up parents, the other retraces the chain of thought, and the one "
+        f"that retraces forms first. With one head at most {percent(max(j.accuracy.max() for j in one.values()))} of "
+        "the paths are right.",
+        ByHeads("paths right at depth 5, %", {heads: values.tolist() for heads, values in shown.items()}, chance=0.0),
+    )
+
+
+def _at_depth(found: Findings, depth: int) -> dict[int, Trained]:
+    names = {heads: f"forward-h{heads}-d{depth}" for heads in range(1, 13)}
+    return {heads: found.trained[name] for heads, name in names.items() if name in found.trained}
 
 
 def build_page(
     found: Findings, figures: Mapping[str, Figure], claims: Sequence[Measurement], skipped: Sequence[str], footer: str
 ) -> str:
     """The whole page."""
-    counts = count_verdicts(claims)
-    two = found.jobs("forward-h2")
-    lowest = min(float(job.accuracy.min()) for job in two.values())
-    paths = sum(each.paths for each in found.constructed)
-    headline = [
-        [coloured("Two", "A"), " ", coloured("heads", "B"), " find the path,"],
-        f"{percent(lowest)} or more to depth {max(two)}.",
-    ]
+    counts, start = count_verdicts(claims), opening(found)
     return report_page(
         title="headlab: path finding in trees",
-        kicker="Tree path-finding with a chain of thought",
-        headline=headline,
-        summary=f"The constructed weights are right on all of {number(paths)} unseen paths. Trained models divide the "
-        "work: one head looks up parents, the other retraces the chain of thought, and the one that retraces forms "
-        "first. The digest's figures need more heads, more steps, and are lower.",
-        verdicts_label=f"{sum(counts.values())} claims",
+        kicker=[bold("headlab"), " study 4, path finding in trees"],
+        headline=start.headline,
+        summary=start.summary,
+        verdicts_label=f"{sum(counts.values())} claims tested:",
         verdicts=dict(counts),
         verdicts_link="#claims",
         hero=figures["accuracy"],

@@ -28,7 +28,7 @@ from analyses.study.tree.measure import (
     unseen,
     untrained_scores,
 )
-from analyses.study.tree.page import build_page
+from analyses.study.tree.page import build_page, opening
 from analyses.study.tree.plans import jobs
 from analyses.study.tree.records import Look, Run, Trained
 from analyses.study.tree.training import train_jobs
@@ -65,6 +65,7 @@ def run(options: StudyOptions, report: Report | None = None) -> dict[str, Any]:
     for name, figure in pictures.items():
         write_file(options.out / "figures" / f"{name}.svg", figure.standalone_svg().encode())
     results = {
+        **opening(found).to_json(),
         "trainings": {name: _summary(job) for name, job in found.trained.items()},
         "specialisation": {
             "untrained": list(found.untrained),

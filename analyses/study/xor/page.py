@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analyses.claims import Measurement, count_verdicts
+from analyses.study.opening import Opening
 from analyses.study.xor.measure import Results
 from interp.render import Details, Figure, Section, bold, coloured, number, percent, report_page
 
@@ -31,6 +32,19 @@ class Pictures:
     more_bits: Figure
 
 
+def opening(results: Results) -> Opening:
+    """The headline and its summary. One head a target bit: no other number of heads is asked about."""
+    last = max(results.bars, key=lambda cell: cell.bits)
+    return Opening(
+        [
+            "One gradient step finds two bits",
+            f"among {number(last.bits)}, in {percent(last.one_to_one.value, 0)} of seeds.",
+        ],
+        "The label is the product of two unknown bits. Two attention heads with a trainable query each are trained by "
+        "one step on the exact population loss, which takes no samples and O(d m) time.",
+    )
+
+
 def build_page(
     results: Results,
     pictures: Pictures,
@@ -41,7 +55,6 @@ def build_page(
 ) -> str:
     """The page; `table` is the claims table and `heading` its heading."""
     counts = count_verdicts(measurements)
-    last = max(results.bars, key=lambda cell: cell.bits)
     together = {start: float(np.mean([c.together.value for c in cells])) for start, cells in results.starts.items()}
     sections = [
         Section(
@@ -113,18 +126,14 @@ def build_page(
             anchor="claims",
         ),
     ]
-    total = sum(counts.values())
+    start = opening(results)
     return report_page(
         title="headlab: sparse XOR",
         kicker=[bold("headlab"), " study 3, sparse XOR and sparse parity"],
-        headline=[
-            "One gradient step finds two bits",
-            f"among {number(last.bits)}, in {percent(last.one_to_one.value, 0)} of seeds.",
-        ],
-        summary="The label is the product of two unknown bits. Two attention heads with a trainable query each are "
-        "trained by one step on the exact population loss, which takes no samples and O(d m) time.",
+        headline=start.headline,
+        summary=start.summary,
         hero=pictures.one_step,
-        verdicts_label=f"{total} claims tested:",
+        verdicts_label=f"{sum(counts.values())} claims tested:",
         verdicts={str(verdict): count for verdict, count in counts.items()},
         verdicts_link="#claims",
         sections=sections,

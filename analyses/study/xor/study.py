@@ -15,7 +15,7 @@ from analyses.study.claims_section import claims_figure, heading_of
 from analyses.study.folder import require_folder, write_file
 from analyses.study.xor import figures
 from analyses.study.xor.measure import Results, measure
-from analyses.study.xor.page import Pictures, build_page
+from analyses.study.xor.page import Pictures, build_page, opening
 from analyses.study.xor.plan import FULL, QUICK
 from analyses.study.xor.verdicts import claims
 from models.bundle import write_json
@@ -68,6 +68,7 @@ def publish(
         if figure is not None:
             write_file(out / "figures" / f"{name}.svg", figure.standalone_svg().encode())
     found = {
+        **opening(results).to_json(),
         "specialisation": {
             "trained": [each.score.specialisation for each in results.looks],
             "untrained": results.chance,
