@@ -19,6 +19,7 @@ from typing import Annotated, Any, Union
 
 import tyro
 
+from analyses.options import all as all_systems
 from analyses.options import esp, instruments, retrieval, tree, xor
 
 
@@ -33,9 +34,15 @@ def _choice(**options: Any) -> Any:
 
 @dataclass(frozen=True)
 class Study:
-    """Train, construct, analyse, and write the report of one system."""
+    """Train, construct, analyse, and write the report of one system or of all."""
 
-    task: _choice(esp=esp.StudyOptions, tree=tree.StudyOptions, xor=xor.StudyOptions)  # type: ignore[valid-type]
+    task: _choice(  # type: ignore[valid-type]
+        esp=esp.StudyOptions,
+        tree=tree.StudyOptions,
+        xor=xor.StudyOptions,
+        retrieval=retrieval.StudyOptions,
+        all=all_systems.StudyOptions,
+    )
 
 
 @dataclass(frozen=True)

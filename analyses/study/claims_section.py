@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from analyses.claims import RULES, Measurement, count_verdicts, load_claims
 from interp.render import ClaimRow, Figure, claims_table
@@ -22,15 +22,20 @@ def claims_figure(measurements: Sequence[Measurement], skipped: Sequence[str]) -
         for m in measurements
     ]
     rows += [ClaimRow(claims[name].claim, "", "", "not in quick", detail=name) for name in skipped]
-    rules = {name: _rule(name) for name in dict.fromkeys(m.verdict for m in measurements)}
-    if skipped:
-        rules["not in quick"] = "left out of a quick run; the full study measures it"
     counted = ", ".join(f"{count} {verdict}" for verdict, count in count_verdicts(measurements).items())
+    rules = rules_of(row.verdict for row in rows)
     return claims_table(rows, title="Claims", description=counted, rules=rules)
+
+
+def rules_of(verdicts: Iterable[str]) -> dict[str, str]:
+    """verdict -> what it means, for the verdicts that occur."""
+    return {name: _rule(name) for name in dict.fromkeys(verdicts)}
 
 
 def _rule(verdict: str) -> str:
     """What a verdict means under each kind of rule, in one sentence."""
+    if verdict == "not in quick":
+        return "left out of a quick run; the full study measures it"
     said = []
     for kind, text in RULES.items():
         for part in text.split(". "):

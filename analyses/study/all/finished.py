@@ -1,0 +1,44 @@
+"""One study done in a process of its own, or found done in its folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from analyses.options.all import StudyOptions
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A study's results.json, or the sentence with which it failed."""
+
+    system: str
+    results: Mapping[str, Any] | None
+    failure: str = ""
+
+
+def already(system: str, out: Path) -> Finished | None:
+    """What a finished study left in `out`, None where there is none or it is damaged, so that it runs again."""
+    try:
+        results = json.loads((out / "results.json").read_text(encoding="utf-8"))
+        complete = (out / "index.html").is_file() and {"claims", "headline", "summary"} <= set(results)
+    except (OSError, ValueError, TypeError):
+        return None
+    return Finished(system, results) if complete else None
+
+
+def study(system: str, options: StudyOptions) -> Finished:
+    """Run one study into its folder. Its failure is a result: the other studies go on."""
+    import torch
+
+    torch.set_num_threads(1)
+    kind = import_module(f"analyses.options.{system}").StudyOptions
+    own = kind(out=options.out / system, quick=options.quick, common=replace(options.common, json=True))
+    try:
+        return Finished(system, import_module(f"analyses.study.{system}").run(own))
+    except Exception as error:
+        return Finished(system, None, f"{type(error).__name__}: {error}")

@@ -1,0 +1,97 @@
+"""The four studies, several at once, and the page over them."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from importlib.metadata import version
+from typing import Any
+
+from joblib import Parallel, delayed
+
+from analyses.commands.progress import Report
+from analyses.options.all import StudyOptions
+from analyses.study.all.finished import Finished, already, study
+from analyses.study.all.page import build_page, rows_of
+from analyses.study.folder import require_folder, write_file
+from analyses.systems import SYSTEMS
+from models.bundle import write_json
+
+LONGEST_FIRST = ("tree", "retrieval", "xor", "esp")
+REQUEST = "request.json"
+
+
+def run(options: StudyOptions, report: Report | None = None) -> dict[str, Any]:
+    """Do what is not done yet and write `out`/index.html over `out`/SYSTEM/index.html; returns what results.json holds.
+
+    A study that was finished is taken up; one that was interrupted goes on from its own finished trainings. Raises
+    ValueError for less than one worker, a folder that cannot be written, and one that holds the studies of another
+    request; RuntimeError, after the report is written, where a study failed.
+    """
+    started = time.monotonic()
+    if options.workers < 1:
+        raise ValueError(f"{options.workers} workers: at least 1 study runs at a time")
+    require_folder(options.out)
+    _require_same_request(options)
+    found = {system: done for system in SYSTEMS if (done := already(system, options.out / system))}
+    waiting = [system for system in LONGEST_FIRST if system not in found]
+    if report:
+        report("studies", len(found), len(SYSTEMS))
+    for done in _side_by_side(waiting, options):
+        found[done.system] = done
+        if report:
+            report("studies", len(found), len(SYSTEMS))
+    ordered = [found[system] for system in SYSTEMS]
+    results = {
+        "claims": rows_of(ordered),
+        "skipped": [name for each in ordered if each.results for name in each.results["skipped"]],
+        "failed": {each.system: each.failure for each in ordered if each.failure},
+        "studies": {
+            each.system: {"headline": each.results["headline"], "seconds": each.results["seconds"]}
+            for each in ordered
+            if each.results
+        },
+        "command": command_of(options),
+        "device": options.common.device,
+        "seconds": time.monotonic() - started,
+    }
+    write_json(options.out / "overview.json", results)
+    write_file(options.out / "index.html", build_page(ordered, command_of(options)).encode())
+    if results["failed"]:
+        told = "; ".join(f"{system}: {sentence}" for system, sentence in results["failed"].items())
+        raise RuntimeError(f"not every study was finished ({told}); the others are in '{options.out}'")
+    return results | {"report": str(options.out / "index.html")}
+
+
+def _side_by_side(waiting: list[str], options: StudyOptions) -> Any:
+    """The studies as they finish; in this process where one runs at a time."""
+    jobs = (delayed(study)(system, options) for system in waiting)
+    return Parallel(n_jobs=min(options.workers, max(1, len(waiting))), return_as="generator_unordered")(jobs)
+
+
+def _require_same_request(options: StudyOptions) -> None:
+    path = options.out / REQUEST
+    own = {"quick": options.quick, "seed": options.common.seed, "version": version("headlab")}
+    if path.is_file():
+        try:
+            held = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError:
+            held = None
+        if held != own:
+            raise ValueError(f"'{options.out}' holds studies of another request ({held}): choose another --out")
+    write_json(path, own)
+
+
+def command_of(options: StudyOptions) -> str:
+    """The command line that repeats this."""
+    options = replace(options, out=StudyOptions.out)
+    parts = ["headlab study all"]
+    if options.quick:
+        parts.append("--quick")
+    if options.common.seed:
+        parts.append(f"--seed {options.common.seed}")
+    return " ".join(parts)
+
+
+__all__ = ["Finished", "run"]
