@@ -181,16 +181,22 @@ class PatchResult:
             columns=names[-1],
             row_axis=axes[-2],
             column_axis=axes[-1],
-            panels=[", ".join(f"{axis} {label}" for axis, label in panel) for panel in panels]
+            panels=[
+                ", ".join(label if label.startswith(axis) else f"{axis} {label}" for axis, label in panel)
+                for panel in panels
+            ]
             if panels != [()]
             else None,
             title=f"{self.component} patched: {self.metrics[number]} {verb}",
             description=f"Mean {self.metrics[number]} {verb} over {runs} examples, largest {np.abs(grid).max():.3g}.",
             caption=f"{self.component} of {self.replaced_by}, {runs} examples, {self.direction}; {unit}.",
             unit="" if share is not None else unit,
+            limit=None if share is None else max(1.0, float(np.abs(grid).max())),
         )
 
     def _name(self, axis: str, label: int, positions: Sequence[str]) -> str:
+        if axis in ("layer", "head"):
+            return f"{axis} {label}"
         placed = axis in ("position", "destination", "source") and label < len(positions)
         return positions[label] if placed else str(label)
 

@@ -98,7 +98,7 @@ def _cut(shape: Sequence[int]) -> str:
 def _sheet(table: np.ndarray, words: _Words, limit: Real, width: Real) -> Drawing:
     count, height, breadth = table.shape
     size = TICK
-    margin = min(max(measure(name, size) for name in words.rows) + 10, 0.26 * width)
+    margin = min(max(measure(name, size) for name in words.rows) + 11, 0.26 * width)
     named = max(measure(name, size) for name in words.columns)
     numbers = (
         max(measure(signed(value, words.digits), size) for value in table.flat if math.isfinite(value))
@@ -112,11 +112,11 @@ def _sheet(table: np.ndarray, words: _Words, limit: Real, width: Real) -> Drawin
             across = candidate
             break
     room = (width - 32.0 * (across - 1)) / across - margin
-    cell = min(room / breadth, 84.0 if width == WIDE else 60.0)
+    cell = min(room / breadth, max(84.0, min(named + 14, 220.0)) if width == WIDE else 60.0)
     shown = cell >= numbers + 6
     tall = 34.0 if shown else min(max(cell, 13.0), 24.0)
     turned = named + 4 > cell
-    foot = (min(named, 100.0) + 14 if turned else 22) + (20 if words.column_axis else 0)
+    foot = (min(named, 100.0) + 14 if turned else 22) + (20 if words.column_axis or words.row_axis else 0)
     parts: list[Element | None] = [*_key(table, words, limit, width)]
     top = 58.0 if width == WIDE else 76.0
     sentence = lines_of(words.said, width, 14, bold=True)
