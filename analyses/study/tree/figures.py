@@ -194,12 +194,13 @@ def patched(look: Look) -> Figure:
     values = np.array([look.recovery[name] for name in names]).T
     return effect_grid(
         values,
-        rows=["right head", "other head"],
-        columns=[f"{name} changed" for name in names],
+        rows=["right", "other"],
+        columns=names,
+        row_axis="head",
+        column_axis="what differs between the runs",
         title="Which head recovers the answer",
         description=f"The right head recovers {percent(values[0].min(), 1)} or more, the other "
-        f"{percent(values[1].max(), 1)} "
-        "or less.",
+        f"{percent(values[1].max(), 1)} or less.",
         caption=[
             "Two runs differ in one token and the path's tokens are kept. One head's output is taken from the source "
             "run at the query; the cell is the ",
