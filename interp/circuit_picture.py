@@ -23,8 +23,8 @@ def draw_circuit(
 
     positions: the names of the model's positions, numbers where none are given. badges: (layer, head) -> the key of the
     role's colour, A to L; other heads are drawn in ink. Edges between the same two nodes (q, k and v, or several
-    positions) are one line, as wide as their weights in sum; an unmeasured edge weighs 1. Raises ValueError for a
-    circuit without edges.
+    positions) are one line, as wide as their weights in sum, with the names of a head's inputs on it; an unmeasured
+    edge weighs 1, and shows no number. Raises ValueError for a circuit without edges.
     """
     if not circuit.edges:
         raise ValueError("the circuit has no edges: there is nothing to draw")
@@ -48,7 +48,12 @@ def draw_circuit(
     marks[str(END)] = Mark("end", strong=True)
     columns = [column for column in [*columns, [str(END)]] if column]
     place = {name: (i, row) for i, column in enumerate(columns) for row, name in enumerate(column)}
-    links = [Link(place[a], place[b], weight) for (a, b), weight in weights.items() if a in place and b in place]
+    measured = bool(circuit.weights)
+    links = [
+        Link(place[a], place[b], weight, ", ".join(sorted(ports[a, b] - {"end", "mlp"})), measured)
+        for (a, b), weight in weights.items()
+        if a in place and b in place
+    ]
     told = "; ".join(f"{a} to {b} through {', '.join(sorted(names))}" for (a, b), names in sorted(ports.items()))
     return circuit_diagram(
         [CircuitPanel([[marks[name] for name in column] for column in columns], links)],

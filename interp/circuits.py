@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import networkx as nx
@@ -74,6 +74,29 @@ class Circuit:
         order = {"start": 0, "head": 1, "mlp": 2, "end": 3}
         last = max((node.layer for node in touched), default=0) + 1
         return tuple(sorted(touched, key=lambda n: (last if n.kind == "end" else n.layer, order[n.kind], n.head)))
+
+    def with_heads(self, names: Mapping[tuple[int, int], tuple[int, int]]) -> Circuit:
+        """The same circuit in a model whose heads stand elsewhere: (layer, head) -> (layer, head); others stay.
+
+        Raises ValueError where two heads would become one.
+        """
+        heads = {(node.layer, node.head) for node in self.nodes if node.kind == "head"} | set(self.roles)
+        new = {head: names.get(head, head) for head in heads}
+        if len(set(new.values())) < len(new):
+            raise ValueError(f"two heads of the circuit would become one: {dict(names)}")
+
+        def node(old: Node) -> Node:
+            return Node("head", *new[old.layer, old.head]) if old.kind == "head" else old
+
+        moved = {
+            edge: replace(edge, source=node(edge.source), destination=node(edge.destination)) for edge in self.edges
+        }
+        return replace(
+            self,
+            edges=frozenset(moved.values()),
+            roles={new[head]: role for head, role in self.roles.items()},
+            weights={moved[edge]: weight for edge, weight in self.weights.items() if edge in moved},
+        )
 
     def to_graph(self) -> nx.MultiDiGraph:
         """The circuit as a networkx graph; edge data: port, position, weight (1.0 where unmeasured)."""

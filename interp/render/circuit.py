@@ -27,11 +27,16 @@ class Node:
 
 @dataclass(frozen=True)
 class Link:
-    """An edge from a node of one column to a node of a later one: (column, row) each, with its signed size."""
+    """An edge from a node of one column to a node of a later one: (column, row) each, with its signed size.
+
+    text: printed on it before its size, e.g. the input through which it enters. numbered: whether the size is printed.
+    """
 
     source: tuple[int, int]
     target: tuple[int, int]
     value: SupportsFloat
+    text: str = ""
+    numbered: bool = True
 
 
 @dataclass(frozen=True)
@@ -269,7 +274,7 @@ def _node(node: Node, place: _Place, side: int, room: Real) -> list[Element | No
 
 def _links(panel: CircuitPanel, places: Sequence[Sequence[_Place]], words: _Words) -> tuple[Element, Element]:
     edges, numbers = group(fill="none", stroke_opacity=0.82), group()
-    taken: list[tuple[Real, Real]] = []
+    taken: list[tuple[Real, Real, Real]] = []
     for link in sorted(panel.links, key=lambda one: -abs(float(one.value))):
         value = float(link.value)
         source, target = places[link.source[0]][link.source[1]], places[link.target[0]][link.target[1]]
@@ -296,8 +301,10 @@ def _links(panel: CircuitPanel, places: Sequence[Sequence[_Place]], words: _Word
             length = math.hypot(dx, dy) or 1.0
             off = width / 2 + 10
             x, y = x + off * dy / length + 8 * (dy > 0), y - off * dx / length
-            if all(abs(x - a) > 40 or abs(y - b) > 16 for a, b in taken):
-                taken.append((x, y))
-                text = label(x, y + 4, signed(value), size=TICK, bold=True, anchor="middle", halo=True)
-                numbers.add(group(text, data_v=f"{abs(value):.6g}"))
+            said = " ".join(filter(None, (link.text, signed(value) if link.numbered else "")))
+            wide = measure(said, TICK, bold=True)
+            if all(abs(x - a) > max((wide + other) / 2 + 4, 40) or abs(y - b) > 16 for a, b, other in taken):
+                taken.append((x, y, wide))
+                text = label(x, y + 4, said, size=TICK, bold=True, anchor="middle", halo=True, width=140)
+                numbers.add(group(text, data_v=f"{abs(value):.6g}") if text else None)
     return edges, numbers

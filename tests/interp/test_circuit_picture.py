@@ -23,6 +23,7 @@ def test_every_node_and_name_is_in_the_picture():
         assert words in drawn
     assert "<copy>" not in drawn
     assert "start@0000 to 0.1 through k, v" in figure.description
+    assert "k, v +0.8" in drawn
     assert "above 0.05" in str(figure.caption)
 
 
@@ -31,3 +32,9 @@ def test_positions_without_a_name_are_numbered_and_nothing_is_refused():
     assert "position 11" in draw_circuit(circuit).standalone_svg()
     with pytest.raises(ValueError, match="no edges"):
         draw_circuit(Circuit(frozenset(), "zero"))
+
+
+def test_an_unmeasured_edge_shows_its_input_and_no_number():
+    drawn = draw_circuit(Circuit(frozenset({Edge(START, HEAD, "k", 0), Edge(HEAD, END, "end", 0)}), "zero")).svg
+    assert ">k</text>" in drawn
+    assert "+1.0</text>" not in drawn

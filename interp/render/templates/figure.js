@@ -7,7 +7,7 @@
     figure.querySelectorAll("[data-v]").forEach((edge) => {
       edge.style.display = Number(edge.dataset.v) < least ? "none" : "";
     });
-    const edges = [...figure.querySelectorAll("svg.hl-wide [data-v]")];
+    const edges = [...figure.querySelectorAll("svg.hl-wide path[data-v]")];
     const words = { value: least.toFixed(2), shown: edges.filter((edge) => edge.style.display === "").length, total: edges.length };
     control.querySelector("output").textContent = control.dataset.count.replace(/\{(value|shown|total)\}/g, (_, key) => words[key]);
   };

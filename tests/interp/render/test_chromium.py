@@ -56,9 +56,8 @@ def test_labels_of_any_length_overlap_nothing(chromium: Chromium, tmp_path: Path
 
 def test_the_slider_hides_edges(chromium: Chromium, report: Path) -> None:
     chromium.open(report)
-    shown = (
-        "[...document.querySelectorAll('#section-3 .hl-wide [data-v]')].filter((e) => e.style.display === '').length"
-    )
+    edges = "[...document.querySelectorAll('#section-3 .hl-wide path[data-v]')]"
+    shown = f"{edges}.filter((e) => e.style.display === '').length"
     control = "document.querySelector('#section-3 .hl-control input')"
     said = "document.querySelector('#section-3 .hl-control output').textContent"
     assert chromium.value(f"getComputedStyle({control}).display") != "none"
