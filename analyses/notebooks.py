@@ -29,6 +29,7 @@ with warnings.catch_warnings():
 torch.set_num_threads(1)
 warnings.simplefilter("error")
 """
+_END = "warnings.simplefilter('ignore')  # the kernel's own shutdown may warn"
 _CAPTION = re.compile(r"<figcaption>(.*?)</figcaption>", re.DOTALL)
 _SPAN = re.compile(r"</?span[^>]*>")
 _MARKDOWN = re.compile(r"([\\*_`|$\[\]])")
@@ -74,19 +75,20 @@ def execute(source: Path) -> NotebookNode:
     except ImportError:
         raise ImportError(MISSING) from None
     notebook = read(source)
-    notebook.cells.insert(0, new_code_cell(_SETUP))
+    notebook.cells = [new_code_cell(_SETUP), *notebook.cells, new_code_cell(_END)]
     client = NotebookClient(
         notebook,
         timeout=SECONDS,
         kernel_name="python3",
         record_timing=False,
+        extra_arguments=["--log-level=50"],
         resources={"metadata": {"path": str(FOLDER.parent)}},
     )
     try:
         client.execute()
     except CellExecutionError as error:
         raise RuntimeError(f"{source.name}: {str(error).strip()}") from None
-    del notebook.cells[0]
+    notebook.cells = notebook.cells[1:-1]
     notebook.metadata.pop("language_info", None)
     for number, cell in enumerate(cell for cell in notebook.cells if cell.cell_type == "code"):
         cell.execution_count = number + 1
