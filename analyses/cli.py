@@ -20,7 +20,7 @@ from typing import Annotated, Any, Union
 import tyro
 
 from analyses.options import all as all_systems
-from analyses.options import esp, instruments, retrieval, tree, xor
+from analyses.options import esp, instruments, retrieval, sweep, tree, xor
 
 
 def _named(options: Any, name: str) -> Any:
@@ -79,6 +79,7 @@ COMMANDS: dict[str, type] = {
     "render": instruments.Render,
     "info": instruments.Info,
     "heads-needed": retrieval.HeadsNeeded,
+    "sweep": sweep.Sweep,
     "claims": instruments.Claims,
     "bench": instruments.Bench,
     "notebooks": instruments.Notebooks,
@@ -153,7 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(json.dumps(result, allow_nan=False))
     else:
         module.show(result)
-    return 0
+    return module.status(result) if hasattr(module, "status") else 0
 
 
 def _require_device(name: str) -> None:

@@ -74,8 +74,25 @@ class TrainOptions:
     """Learning rate; the recipe's own by default."""
     examples: int = 8000
     """Sequences to train on."""
+    grow: bool = False
+    """Begin on the first tokens of each sequence: fewer seeds get stuck on long ones."""
     resume: bool = False
     """Go on from the last state that an interrupted run left in --out; finished runs are returned as they are."""
+    common: Common = field(default_factory=Common)
+
+
+@dataclass(frozen=True)
+class StudyOptions:
+    """Train, construct, look inside and report: how many heads retrieval needs."""
+
+    out: Path = Path("out/retrieval")
+    """Folder of the report; finished trainings in it are taken up, interrupted ones resumed."""
+    seeds: int = 4
+    """Seeds of each training, at most (2 with --quick); the share of stuck seeds has its own number."""
+    quick: bool = False
+    """Linear encoder, eight tokens, two seeds; says which claims it skips."""
+    synthetic_only: bool = False
+    """Leave out images and passages."""
     common: Common = field(default_factory=Common)
 
 

@@ -102,6 +102,7 @@ def train(options: TrainOptions, progress: Callable[[str, int, int], None] | Non
         range(options.common.seed, options.common.seed + options.seeds),
         options.out,
         examples=options.examples,
+        grow=options.grow,
         resume=options.resume,
         progress=report,
         device=options.common.device,

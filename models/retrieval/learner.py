@@ -8,7 +8,7 @@ and sent through encoder, values and output afterwards: what is computed per tok
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -22,6 +22,7 @@ from models.retrieval.family import Family
 
 CHUNK = 1 << 22  # features of one validation pass
 GROUP = 1 << 19  # features of the seeds that attend together: more of them fall out of the cache
+GROWTH = ((0.35, 8), (0.5, 32))  # up to which share of the steps, so many tokens
 ATTENTION = "blocks.0.attn."
 APART = 500_000_000  # added to the data's seed, so that an evaluation with that seed draws other sequences
 
@@ -58,19 +59,51 @@ def draw_data(family: Family, *, seed: int = 0, train: int = 8000, validation: i
     return Data(first, family.target(first), second, family.target(second))
 
 
+@dataclass(frozen=True)
+class Prefix:
+    """Before step `until` only the first `length` tokens of a sequence are seen; targets: those of that many tokens."""
+
+    until: int
+    length: int
+    targets: Float[Tensor, " example"]
+
+
+def prefixes(family: Family, data: Data, steps: int) -> tuple[Prefix, ...]:
+    """The first 8 tokens for 35 % of the steps, the first 32 up to the half: those that are fewer than all.
+
+    Heads find their coordinates among few tokens, where softmax attention tells more of each, and keep them.
+    Raises ValueError where some S_i is not the whole sequence: a prefix then has no target.
+    """
+    if not family.is_whole:
+        raise ValueError("training on growing sequences needs position sets that are the whole sequence")
+    return tuple(
+        Prefix(round(share * steps), length, replace(family, length=length, sets=None).target(data.train[:, :length]))
+        for share, length in GROWTH
+        if length < family.length
+    )
+
+
 class RetrievalLearner:
     """Stacked seeds of a one-layer architecture, as models.training.fit takes them; each seed draws its own batches.
 
     Leaves carry HookedTransformer's names and answer in standard deviations of the training targets; `export` gives a
     HookedTransformer that answers in the target's own units. The loss is the mean squared error of the batch, in
     those standard deviations. Measures: `nmse`, the mean squared error over the variance on the validation sequences.
+    shorter: prefixes to train on first, the earliest first.
     Raises ValueError for an architecture that this shortcut does not cover: more than one layer, or positions.
     """
 
     stacked = True
 
     def __init__(
-        self, architecture: Architecture, data: Data, *, seeds: Sequence[int], batch: int = 128, device: str = "cpu"
+        self,
+        architecture: Architecture,
+        data: Data,
+        *,
+        seeds: Sequence[int],
+        batch: int = 128,
+        shorter: Sequence[Prefix] = (),
+        device: str = "cpu",
     ) -> None:
         if architecture.config["n_layers"] != 1 or "pos_embed.*" not in architecture.frozen:
             raise ValueError(
@@ -97,6 +130,7 @@ class RetrievalLearner:
         self.generators = [torch.Generator().manual_seed(seed) for seed in self.seeds]
         self._tokens = data.train.to(device)
         self._targets = ((data.targets - data.mean) / data.sd).to(device)
+        self._shorter = [(each, ((each.targets - data.mean) / data.sd).to(device)) for each in shorter]
         self._held = data.validation.to(device)
         self._held_targets = ((data.validation_targets - data.mean) / data.sd).to(device)
 
@@ -138,7 +172,12 @@ class RetrievalLearner:
         count = len(self._tokens)
         rows = torch.stack([torch.randint(count, (self.batch,), generator=own) for own in self.generators])
         rows = rows.to(self.device)
-        return (self.outputs(self._tokens[rows]) - self._targets[rows]).square().mean(-1)
+        tokens, targets = self._tokens, self._targets
+        for prefix, own in self._shorter:
+            if step < prefix.until:
+                tokens, targets = tokens[:, : prefix.length], own
+                break
+        return (self.outputs(tokens[rows]) - targets[rows]).square().mean(-1)
 
     def measure(self) -> Measures:
         per_example = self._held.shape[1] * self.leaves["embed.W_E"].shape[1] * len(self.seeds)

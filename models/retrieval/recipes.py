@@ -19,7 +19,7 @@ from models.learner import Learner, ModelLearner
 from models.recipe import Recipe
 from models.retrieval.architecture import start
 from models.retrieval.family import Family
-from models.retrieval.learner import Data, RetrievalLearner, draw_data, rescale
+from models.retrieval.learner import Data, RetrievalLearner, draw_data, prefixes, rescale
 from models.training import TrainingRun, fit
 
 SOLVED = 1e-3  # NMSE: between the plateau of a model with enough heads and the error of one head too few
@@ -97,6 +97,7 @@ def train(
     seeds: Sequence[int],
     *,
     data: Data | None = None,
+    grow: bool = False,
     device: str = "cpu",
     progress: Callable[[int, int], None] | None = None,
     states: Path | None = None,
@@ -104,19 +105,23 @@ def train(
 ) -> Trained:
     """Train `seeds`, together where one layer without positions is trained, else one after the other.
 
-    data: 8000 sequences and 2000 to validate on, drawn with seed 0, unless given. progress(step, steps) counts the
-    steps of all trainings. states: a folder that keeps the training state now and then; resume: go on from what it
-    holds, to the same result as an unbroken training. Raises ValueError for no seeds, and as models.training.fit.
+    data: 8000 sequences and 2000 to validate on, drawn with seed 0, unless given. grow: begin on the first tokens of
+    each sequence (learner.prefixes). progress(step, steps) counts the steps of all trainings. states: a folder that
+    keeps the training state now and then; resume: go on from what it holds, to the same result as an unbroken training.
+    Raises ValueError for no seeds, for growing sequences where seeds cannot train together, and as models.training.fit.
     """
     if not seeds:
         raise ValueError("no seeds: train at least 1")
     data = draw_data(family) if data is None else data
     batch = plan.batch or len(data.train)
     if architecture.config["n_layers"] == 1 and family.is_whole:
-        learner = RetrievalLearner(architecture, data, seeds=seeds, batch=batch, device=device)
+        shorter = prefixes(family, data, plan.steps) if grow else ()
+        learner = RetrievalLearner(architecture, data, seeds=seeds, batch=batch, shorter=shorter, device=device)
         run = _fit(learner, plan, states and states / "together", resume=resume, progress=progress)
         models = tuple(learner.export(index, run.best) for index in range(len(seeds)))
         return Trained(architecture, data, plan, tuple(seeds), models, tuple(run.best_measures["nmse"]), (run,))
+    if grow:
+        raise ValueError("growing sequences are for one layer without positions only: leave out grow")
     models, errors, runs = [], [], []
     for index, seed in enumerate(seeds):
         learner = one_at_a_time(architecture, data, seed=seed, batch=batch, device=device)

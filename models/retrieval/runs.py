@@ -30,6 +30,7 @@ def train_and_save(
     *,
     examples: int = 8000,
     data_seed: int = 0,
+    grow: bool = False,
     resume: bool = False,
     progress: Callable[[int, int], None] | None = None,
     device: str = "cpu",
@@ -37,7 +38,8 @@ def train_and_save(
     """Train `seeds` on `examples` sequences and write `out`: a checkpoint a seed, and `runs.json`, which is returned.
 
     Best is the smallest error on 2000 validation sequences. A run is `stuck` where that error is 1e-3 or above, as it
-    is wherever heads are fewer than coordinates. fresh_nmse: on sequences that chose nothing. resume: go on from the
+    is wherever heads are fewer than coordinates. fresh_nmse: on sequences that chose nothing. grow: as recipes.train.
+    resume: go on from the
     state in `out`, to the same result as an unbroken run; finished runs are returned as they are. Raises ValueError
     where the folder cannot be written, or holds other runs.
     """
@@ -49,6 +51,7 @@ def train_and_save(
         "seeds": list(seeds),
         "examples": examples,
         "data_seed": data_seed,
+        "grow": grow,
     }
     request = json.loads(json.dumps(asked))  # as it will read when it is loaded again
     if resume:
@@ -69,6 +72,7 @@ def train_and_save(
         plan,
         seeds,
         data=data,
+        grow=grow,
         device=device,
         progress=progress,
         states=out / STATES,
@@ -84,7 +88,13 @@ def train_and_save(
             architecture=architecture,
             task=task.name,
             task_options=task.options(),
-            recipe={**plan.to_json(), **summary(architecture), "examples": examples, "data_seed": data_seed},
+            recipe={
+                **plan.to_json(),
+                **summary(architecture),
+                "examples": examples,
+                "data_seed": data_seed,
+                "grow": grow,
+            },
             seed=seed,
             metrics={**found.to_json(), "validation_nmse": trained.nmse[index]},
             history=run.history_of(column),

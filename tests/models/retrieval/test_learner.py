@@ -10,7 +10,7 @@ from models.retrieval import recipes
 from models.retrieval.architecture import architecture, start
 from models.retrieval.evaluation import evaluate
 from models.retrieval.family import nearest_points, sum_of_maxima
-from models.retrieval.learner import RetrievalLearner, draw_data
+from models.retrieval.learner import RetrievalLearner, draw_data, prefixes
 from models.retrieval.recipes import Trained, one_at_a_time, recipe, train
 from models.retrieval.runs import train_and_save
 from models.retrieval.task import RetrievalTask
@@ -154,3 +154,27 @@ def test_a_training_that_was_broken_off_resumes_to_the_same_result(tmp_path, mon
             assert torch.equal(value, second.model.state_dict()[name]), name
     again = train_into("broken", resume=True, progress=lambda *_: pytest.fail("trained again"))
     assert again == whole
+
+
+def test_training_may_begin_on_the_first_tokens() -> None:
+    family = sum_of_maxima(2, 40)
+    data = draw_data(family, train=30, validation=10)
+    found = prefixes(family, data, 20)
+    assert [(each.until, each.length) for each in found] == [(7, 8), (10, 32)]
+    assert torch.equal(found[0].targets, sum_of_maxima(2, 8).target(data.train[:, :8]))
+    assert prefixes(sum_of_maxima(2, 8), data, 20) == ()
+    design = architecture(family, 2)
+    grown = RetrievalLearner(design, data, seeds=(0,), batch=16, shorter=found)
+    short = RetrievalLearner(design, data, seeds=(0,), batch=16)
+    answers = short.outputs(data.train[None, :, :8]).detach()[0]
+    wanted = (found[0].targets - data.mean) / data.sd
+    rows = torch.randint(30, (16,), generator=torch.Generator().manual_seed(0))
+    assert float(grown.losses(6)[0].detach()) == pytest.approx(
+        float((answers - wanted)[rows].square().mean()), rel=1e-5
+    )
+    grown.load_state(short.state())
+    assert torch.equal(grown.losses(10).detach(), short.losses(10).detach())  # whole sequences from then on
+    with pytest.raises(ValueError, match="position sets that are the whole sequence"):
+        prefixes(nearest_points(1, 4, sets=((0, 1),)), data, 20)
+    with pytest.raises(ValueError, match="leave out grow"):
+        train(family, architecture(family, 1, layers=2), recipe(steps=1), (0,), data=data, grow=True)

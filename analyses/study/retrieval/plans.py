@@ -1,0 +1,122 @@
+"""Every training that the retrieval study needs, by name, with its seeds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from models.hooked import Architecture
+from models.recipe import Recipe
+from models.retrieval.architecture import architecture
+from models.retrieval.family import Family, sum_of_maxima
+from models.retrieval.recipes import recipe
+from models.retrieval.task import RetrievalTask
+
+LENGTHS = (8, 32, 128)
+LAYERED_LENGTH = 16  # two layers attend from every token, not from the CLS alone: long sequences take hours
+WIDTH = 8  # numbers a head where the total is not fixed
+FIXED = {1: 32, 2: 32, 3: 33, 4: 32}  # heads -> total width
+DRAWS = (1, 2, 3)
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way of training. name: its folder in that of the job. seeds: how many, from the study's seed on.
+
+    recipe, steps, lr, grow: see models.retrieval.recipes. always: whether it has its number of seeds whatever the
+    study's is.
+    """
+
+    name: str
+    seeds: int
+    recipe: str = "standard"
+    steps: int | None = None
+    lr: float | None = None
+    grow: bool = False
+    always: bool = False
+
+    def plan(self) -> Recipe:
+        """As models.training takes it."""
+        return recipe(self.recipe, steps=self.steps, lr=self.lr)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One cell: a target, an architecture, and the ways in which it is trained, of which the best model counts.
+
+    kind: which table it belongs to. vectors, draw: how the a_i are drawn, and with which seed.
+    """
+
+    kind: str
+    coordinates: int
+    length: int
+    heads: int
+    ways: tuple[Way, ...]
+    encoder: str = "linear"
+    layers: int = 1
+    total_width: int | None = None
+    vectors: str = "orthonormal"
+    draw: int = 0
+
+    @property
+    def name(self) -> str:
+        """The folder of its runs."""
+        return f"{self.kind}-D{self.coordinates}-T{self.length}-h{self.heads}"
+
+    def family(self) -> Family:
+        """The target."""
+        return sum_of_maxima(self.coordinates, self.length, seed=self.draw, vectors=self.vectors)
+
+    def task(self) -> RetrievalTask:
+        """The target as a task."""
+        return RetrievalTask(self.family())
+
+    def architecture(self) -> Architecture:
+        """The model that is trained."""
+        return architecture(
+            self.family(), self.heads, encoder=self.encoder, total_width=self.total_width, layers=self.layers
+        )
+
+
+FAST = Way("fast", 3, recipe="quick")
+GROWN = Way("grown", 4, steps=2000, lr=1e-2, grow=True)  # fewer seeds get stuck where heads are many, more where few
+
+
+def jobs(*, quick: bool = False) -> dict[str, Job]:
+    """name -> job, in the order in which they are trained: the central tables first.
+
+    quick: the linear encoder at the shortest length alone, with fewer steps.
+    """
+    if quick:
+        way = Way("direct", 2, steps=800, lr=1e-2)
+        found = [Job("linear", d, LENGTHS[0], h, (way,)) for d in (2, 3, 4) for h in range(1, d + 2)]
+        return {job.name: job for job in found}
+    two, three = (tuple(replace(way, seeds=count) for way in (FAST, GROWN)) for count in (2, 3))
+    long = Way("grown", 3, recipe="long", grow=True)
+    found = [
+        *(_linear(d, t, h) for d in (4, 2, 3, 5) for t in LENGTHS for h in range(1, d + 2)),
+        *(Job("mlp", 4, t, h, (FAST, GROWN), encoder="mlp") for t in LENGTHS for h in range(1, 6)),
+        *(Job("long", 4, t, 4, (long,), encoder="mlp") for t in (8, 128)),
+        Job("stuck", 4, 128, 4, (Way("direct", 32, recipe="long", always=True),)),
+        *(Job("fixed", 4, t, h, two, encoder="mlp", total_width=FIXED[h]) for t in (8, 128) for h in (1, 2, 3)),
+        *(Job("mlp", 3, t, h, three[1:], encoder="mlp") for t in (8, 128) for h in (1, 2, 3)),
+        *(_layered(layers, h) for layers, h in ((1, 1), (1, 2), (1, 4), (2, 1), (2, 2))),
+        *(_drawn(draw, h) for draw in DRAWS for h in (3, 4)),
+    ]
+    return {job.name: job for job in found}
+
+
+def _linear(coordinates: int, length: int, heads: int) -> Job:
+    """Four seeds where the error falls, two elsewhere."""
+    seeds = 4 if coordinates - 1 <= heads <= coordinates else 2
+    return Job("linear", coordinates, length, heads, (Way("direct", seeds, steps=2000),))
+
+
+def _layered(layers: int, heads: int) -> Job:
+    way = Way("direct", 2, steps=2000, lr=1e-2)
+    return Job(f"layers{layers}", 4, LAYERED_LENGTH, heads, (way,), encoder="mlp", layers=layers)
+
+
+def _drawn(draw: int, heads: int) -> Job:
+    """Other a_i, of unequal lengths: the paper does not give its own."""
+    ways = (replace(GROWN, seeds=2),)
+    return Job(f"gaussian{draw}", 4, 128, heads, ways, encoder="mlp", vectors="gaussian", draw=draw)
