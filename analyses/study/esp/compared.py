@@ -62,13 +62,13 @@ def compare_with_construction(
     return Compared(
         seeds=seeds,
         shown_heads=[(partner[h].qk, partner[h].ov, partner[h].in_use) for h in (0, 1)],
-        learned=[_matrices(models[shown], task, partner[h].a[1]) for h in (0, 1)],
-        built=[_matrices(target, task, h) for h in (0, 1)],
+        learned=[matrices(models[shown], task, partner[h].a[1]) for h in (0, 1)],
+        built=[matrices(target, task, h) for h in (0, 1)],
         chance={name: each.median for name, each in level.items()},
     )
 
 
-def _matrices(model: HookedTransformer, task: EspTask, head: int) -> Matrices:
+def matrices(model: HookedTransformer, task: EspTask, head: int) -> Matrices:
     """QK strip and OV matrix of one head; rows u, v (a vertex each), then 1, 2, #; columns the vertices."""
     n = task.n
     vertices = torch.arange(n)
