@@ -7,11 +7,11 @@ from typing import Any
 
 from torch import Tensor
 
+from analyses.commands.heads import load_with_heads
 from analyses.commands.tables import print_table
 from analyses.options.instruments import Ablate
 from analyses.systems import system
 from interp.ablation import ablate_heads
-from models.checkpoints import load
 from models.task import Examples, LogitMetric, Task
 
 
@@ -40,7 +40,7 @@ def pick(choices: Any, name: str | None, what: str) -> tuple[str, Any]:
 
 def run(options: Ablate) -> dict[str, Any]:
     """The JSON of `headlab ablate`: effects are means over examples, `by_factor` splits them by the factor's levels."""
-    checkpoint = load(options.dir, device=options.common.device)
+    checkpoint = load_with_heads(options.dir, options.common.device)
     task = system(checkpoint.task).task(checkpoint)
     examples = examples_of(task, options.common.seed, options.count).to(options.common.device)
     metric_name, metric = chosen_metric(task, examples, options.metric)

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+from analyses.commands.heads import load_with_heads
 from analyses.commands.tables import print_table
 from analyses.options.instruments import Align
 from analyses.query_alignment import over_training
 from analyses.systems import system
 from interp.alignment import align_roles
-from models.checkpoints import history_steps, load
+from models.checkpoints import history_steps
 
 
 def run(options: Align) -> dict[str, Any]:
     """The JSON of `headlab align`; `over_training` where the checkpoint keeps the weights of earlier steps."""
     if options.shuffles < 1:
         raise ValueError(f"the chance level needs at least one shuffle, not {options.shuffles}")
-    checkpoint = load(options.dir, device=options.common.device)
+    checkpoint = load_with_heads(options.dir, options.common.device)
     roles = system(checkpoint.task).task(checkpoint).roles(seed=options.common.seed)
     found = align_roles(checkpoint.model, roles, shuffles=options.shuffles, seed=options.common.seed)
     level = found.chance

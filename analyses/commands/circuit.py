@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from analyses.commands.ablate import pick
+from analyses.commands.heads import load_with_heads
 from analyses.commands.tables import print_table
 from analyses.options.instruments import Circuit as Options
 from analyses.systems import system
@@ -13,7 +14,7 @@ from interp.discovery import fidelity, threshold_circuit
 from interp.interventions import Intervention
 from interp.paths import EdgeEffects, patch_edges
 from interp.recovery import recovery
-from models.checkpoints import Checkpoint, load
+from models.checkpoints import Checkpoint
 from models.task import Contrast, Task
 
 GENERIC = ("resample", "mean", "positional_mean", "zero")
@@ -29,7 +30,7 @@ def run(options: Options) -> dict[str, Any]:
         raise ValueError(f"the threshold is a share of the largest effect, in (0, 1], not {options.threshold}")
     if options.count < 2:
         raise ValueError(f"{options.count} pairs of runs were asked for: resampling needs at least 2")
-    checkpoint = load(options.dir, device=options.common.device)
+    checkpoint = load_with_heads(options.dir, options.common.device)
     task = system(checkpoint.task).task(checkpoint)
     contrasts = {
         name: contrast.to(options.common.device)

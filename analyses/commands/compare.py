@@ -9,11 +9,11 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from analyses.commands.ablate import examples_of
+from analyses.commands.heads import load_with_heads
 from analyses.commands.tables import print_table
 from analyses.options.instruments import Compare
 from analyses.systems import system
 from interp import comparison
-from models.checkpoints import load
 from models.task import Examples, Task
 
 PROBES = 512
@@ -24,7 +24,7 @@ def run(options: Compare) -> dict[str, Any]:
 
     Raises ValueError where the two are of different tasks, or of different graphs, vocabularies or lengths.
     """
-    a, b = (load(directory, device=options.common.device) for directory in (options.dir_a, options.dir_b))
+    a, b = (load_with_heads(directory, options.common.device) for directory in (options.dir_a, options.dir_b))
     if a.task != b.task:
         raise ValueError(f"'{options.dir_a}' is of the task {a.task} and '{options.dir_b}' of {b.task}: compare like")
     room = system(a.task)

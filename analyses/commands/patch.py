@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from analyses.commands.ablate import pick
+from analyses.commands.heads import load_with_heads
 from analyses.commands.tables import print_table
 from analyses.options.instruments import Patch
 from analyses.systems import system
 from interp.patching import patch_contrast
-from models.checkpoints import load
 
 
 def run(options: Patch) -> dict[str, Any]:
@@ -19,7 +19,7 @@ def run(options: Patch) -> dict[str, Any]:
     """
     if options.count < 1:
         raise ValueError(f"{options.count} pairs of runs were asked for: at least 1 is needed")
-    checkpoint = load(options.dir, device=options.common.device)
+    checkpoint = load_with_heads(options.dir, options.common.device)
     task = system(checkpoint.task).task(checkpoint)
     contrasts = task.contrasts(seed=options.common.seed, count=options.count)
     name, contrast = pick(contrasts, options.contrast, "contrast")

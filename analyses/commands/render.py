@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from analyses.commands.ablate import examples_of
+from analyses.commands.heads import load_with_heads
 from analyses.commands.tables import print_facts
 from analyses.options.instruments import Render
 from analyses.pictures import attention_figure, circuit_figure, head_badges
 from analyses.systems import system
 from interp.render import Section, bold, report_page
 from interp.render.figure import write
-from models.checkpoints import load
 
 FORMATS = (".html", ".svg", ".png")
 
@@ -20,7 +20,7 @@ def run(options: Render) -> dict[str, Any]:
     """Write the file and say what is in it. Raises ValueError for another format, IndexError for no such example."""
     if options.out.suffix not in FORMATS:
         raise ValueError(f"'{options.out}' has no known format: end its name in {', '.join(FORMATS)}")
-    checkpoint = load(options.dir, device=options.common.device)
+    checkpoint = load_with_heads(options.dir, options.common.device)
     task = system(checkpoint.task).task(checkpoint)
     examples = examples_of(task, options.common.seed, 256)
     if not 0 <= options.example < len(examples):

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from analyses.commands.heads import load_with_heads
 from analyses.commands.tables import print_table
 from analyses.options.instruments import Roles
 from analyses.systems import system
 from interp.assignment import assign
-from models.checkpoints import load
 
 
 def run(options: Roles) -> dict[str, Any]:
     """The JSON of `headlab roles`: causal is the performance that the role loses, `loss` that of every role."""
-    checkpoint = load(options.dir, device=options.common.device)
+    checkpoint = load_with_heads(options.dir, options.common.device)
     task = system(checkpoint.task).task(checkpoint)
     roles = task.roles(seed=options.common.seed)
     found = assign(checkpoint.model, roles, task.role_metrics(roles), seed=options.common.seed)

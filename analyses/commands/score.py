@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from analyses.commands.heads import load_with_heads
 from analyses.commands.tables import print_table
 from analyses.options.instruments import Score
 from analyses.systems import system
 from interp.roles import chance, score
-from models.checkpoints import load
 
 
 def run(options: Score) -> dict[str, Any]:
     """The JSON of `headlab score`. Raises ValueError for fewer than one untrained model."""
     if options.chance_seeds < 1:
         raise ValueError(f"the chance level needs at least one untrained model, not {options.chance_seeds}")
-    checkpoint = load(options.dir, device=options.common.device)
+    checkpoint = load_with_heads(options.dir, options.common.device)
     room = system(checkpoint.task)
     roles = room.task(checkpoint).roles(seed=options.common.seed)
     result = score(checkpoint.model, roles)

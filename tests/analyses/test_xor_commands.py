@@ -142,6 +142,7 @@ def test_render_writes_a_page_without_requests(capsys, folder, tmp_path):
         (["train", "xor", "--bits", 8, "--samples", 0], "at least one"),
         (["train", "xor", "--bits", 100000], "too long for a transformer"),
         (["train", "xor", "--bits", 8, "--method", "feed-forward", "--neurons", 0], "at least 1"),
+        (["study", "xor", "--quick", "--device", "meta"], "there is no device"),
     ],
 )
 def test_bad_requests_are_one_sentence_and_leave_nothing(capsys, tmp_path, arguments, said):
@@ -153,7 +154,11 @@ def test_bad_requests_are_one_sentence_and_leave_nothing(capsys, tmp_path, argum
 
 
 def test_a_network_has_no_heads_to_score(capsys, folder):
-    for command in ("score", "align", "roles"):
+    for command in ("score", "align", "roles", "ablate", "patch", "circuit"):
         status, told = ask(capsys, command, folder / "ffn")
         assert status == 2
+        assert "network without heads" in told
         assert told.count("\n") == 1
+    status, told = ask(capsys, "compare", folder / "limit", folder / "ffn")
+    assert status == 2
+    assert "network without heads" in told

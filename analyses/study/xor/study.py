@@ -27,9 +27,12 @@ STAGES = 10
 def run(options: StudyOptions, report: Report | None = None) -> dict[str, Any]:
     """Do the study and write its folder; returns what results.json holds, with where the report is.
 
-    Raises ValueError for a folder that cannot be written; no file is left half-written.
+    Raises ValueError for a folder that cannot be written, and for a device other than the CPU, on which the closed
+    forms run; no file is left half-written.
     """
     started = time.monotonic()
+    if options.common.device != "cpu":
+        raise ValueError(f"the sparse XOR study runs on the CPU, not on {options.common.device}: leave out --device")
     plan = QUICK if options.quick else FULL
     require_folder(options.out)
     done = 0
