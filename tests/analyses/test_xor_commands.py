@@ -5,6 +5,9 @@ import json
 import pytest
 
 from analyses.cli import main
+from analyses.options.common import Common
+from analyses.options.xor import StudyOptions
+from analyses.study.xor import study
 
 
 def ask(capsys, *arguments):
@@ -162,3 +165,9 @@ def test_a_network_has_no_heads_to_score(capsys, folder):
     status, told = ask(capsys, "compare", folder / "limit", folder / "ffn")
     assert status == 2
     assert "network without heads" in told
+
+
+def test_the_study_refuses_a_device_that_it_does_not_use(tmp_path):
+    with pytest.raises(ValueError, match="on the CPU, not on cuda"):
+        study.run(StudyOptions(out=tmp_path / "out", common=Common(device="cuda")))
+    assert not (tmp_path / "out").exists()
