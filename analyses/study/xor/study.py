@@ -13,7 +13,7 @@ from analyses.commands.progress import Report
 from analyses.options.xor import StudyOptions
 from analyses.study.claims_section import claims_figure, heading_of
 from analyses.study.folder import require_folder, write_file
-from analyses.study.xor import figures
+from analyses.study.xor import growth_figures, head_figures, map_figures, sample_figures, step_figures
 from analyses.study.xor.measure import Results, measure
 from analyses.study.xor.page import Pictures, build_page, opening
 from analyses.study.xor.plan import FULL, QUICK
@@ -94,22 +94,22 @@ def publish(
 
 def draw(results: Results) -> Pictures:
     """Every figure of the report."""
-    maps = figures.attention_maps(results)
+    maps = map_figures.attention_maps(results)
     samples = results.samples
     return Pictures(
-        one_step=figures.one_step_curves(results),
-        step_sizes=figures.step_sizes(results),
-        attention=figures.attention_before_and_after(results),
-        which_bit=figures.which_bit(results),
-        usage=figures.usage(results),
-        small_steps=figures.small_steps(results),
+        one_step=step_figures.one_step_curves(results),
+        step_sizes=step_figures.step_sizes(results),
+        attention=head_figures.attention_before_and_after(results),
+        which_bit=head_figures.which_bit(results),
+        usage=head_figures.usage(results),
+        small_steps=head_figures.small_steps(results),
         maps_once=maps[0],
         maps_many=maps[1] if len(maps) > 1 else None,
-        starts=figures.starts(results),
-        sample_success=figures.sample_success(samples) if samples else None,
-        samples_needed=figures.samples_needed(samples) if samples else None,
-        parameters=figures.parameters(results),
-        more_bits=figures.more_bits(results),
+        starts=step_figures.starts(results),
+        sample_success=sample_figures.sample_success(samples) if samples else None,
+        samples_needed=sample_figures.samples_needed(samples) if samples else None,
+        parameters=growth_figures.parameters(results),
+        more_bits=growth_figures.more_bits(results),
     )
 
 
