@@ -96,7 +96,7 @@ def jobs(*, quick: bool = False) -> dict[str, Job]:
         *(_linear(d, t, h) for d in (4, 2, 3, 5) for t in LENGTHS for h in range(1, d + 2)),
         *(Job("mlp", 4, t, h, (FAST, GROWN), encoder="mlp") for t in LENGTHS for h in range(1, 6)),
         *(Job("long", 4, t, 4, (long,), encoder="mlp") for t in (8, 128)),
-        Job("stuck", 4, 128, 4, (Way("direct", 32, recipe="long", always=True),)),
+        Job("stuck", 4, 128, 4, (Way("direct", 32, always=True),)),
         *(Job("fixed", 4, t, h, two, encoder="mlp", total_width=FIXED[h]) for t in (8, 128) for h in (1, 2, 3)),
         *(Job("mlp", 3, t, h, three[1:], encoder="mlp") for t in (8, 128) for h in (1, 2, 3)),
         *(_layered(layers, h) for layers, h in ((1, 1), (1, 2), (1, 4), (2, 1), (2, 2))),
