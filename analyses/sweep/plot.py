@@ -1,0 +1,84 @@
+"""Error against heads, a line for each setting of what else varies, with its interval over seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from analyses.sweep.configuration import Unit
+from analyses.sweep.grid import Sweep
+from analyses.sweep.store import Store
+from analyses.sweep.table import FIGURE, Group, groups
+from interp.render.axis import Axis
+from interp.render.curves import CurvePanel, curve_chart
+from interp.render.figure import Figure
+from interp.render.series import Curve
+
+MOST_LINES = 12
+SUCCESS = "success"
+
+
+def chart(sweep: Sweep, units: Sequence[Unit], store: Store, measure: str | None = None) -> Figure:
+    """The chart of a sweep: its x, y and scale are those of the file's [plot], else heads and error.
+
+    Raises ValueError where x does not vary, is no number, or there would be more than a dozen lines.
+    """
+    y = measure or sweep.plot.get("y", FIGURE)
+    x = sweep.plot.get("x", "heads" if "heads" in sweep.varied else next(iter(sweep.varied), "heads"))
+    found = groups(sweep, units, store, FIGURE if y == SUCCESS else y)
+    lines: dict[str, list[Group]] = {}
+    for group in found:
+        value = group.setting.get(x)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError(f"{x} is no number that varies in this sweep: name another as x in [plot] of its file")
+        label = ", ".join(f"{name} {told}" for name, told in group.setting.items() if name != x and told is not None)
+        lines.setdefault(label, []).append(group)
+    if len(lines) > MOST_LINES:
+        raise ValueError(f"the chart would have {len(lines)} lines, more than {MOST_LINES}: plot a smaller grid")
+    many = len(lines)
+    curves = [_curve(x, y, label, rows, i / max(1, many)) for i, (label, rows) in enumerate(lines.items())]
+    curves = [curve for curve in curves if curve is not None]
+    lowest = min(float(np.min(curve.low)) for curve in curves)
+    log = bool(sweep.plot.get("log", False)) and lowest > 0 and y != SUCCESS
+    counts = [group.figure.count for group in found if group.figure is not None]
+    seeds = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
+    what = "share of seeds that succeed" if y == SUCCESS else y.replace("_", " ")
+    kind = "exact 95 % intervals" if y == SUCCESS else "medians with 95 % bootstrap intervals"
+    ticks = sorted({group.setting[x] for group in found})
+    return curve_chart(
+        [
+            CurvePanel(
+                what, curves, axis=Axis(scale="log" if log else "linear", domain=(0, 1) if y == SUCCESS else None)
+            )
+        ],
+        title=f"{sweep.name}: {what} against {x}",
+        description=f"{what} against {x}, {kind}, for {'; '.join(lines) or 'all runs'}.",
+        caption=f"{sweep.name}: {kind} over {seeds} seeds.",
+        axis=Axis(x, scale="linear", ticks=ticks if len(ticks) <= MOST_LINES else None),
+    )
+
+
+def _curve(x: str, y: str, label: str, rows: Sequence[Group], place: float) -> Curve | None:
+    shown: list[tuple[Any, float, float, float]] = []
+    for group in rows:
+        held = group.success if y == SUCCESS else group.figure
+        if held is not None:
+            shown.append((group.setting[x], held.value, held.low, held.high))
+    if not shown:
+        return None
+    shown.sort()
+    across, values, low, high = (np.array(column, dtype=float) for column in zip(*shown, strict=True))
+    return Curve(across, values, label=label, low=low, high=high, heads="ink", fade=0.6 * place, points=True)
+
+
+def save(figure: Figure, folder: Path) -> dict[str, str]:
+    """Write the chart as picture and as page; the names of both files."""
+    saved = {}
+    for kind in ("svg", "html"):
+        path = folder / f"plot.{kind}"
+        figure.save(path)
+        saved[kind] = str(path)
+    return saved
