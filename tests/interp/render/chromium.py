@@ -101,6 +101,8 @@ class Chromium:
             self.complaints.append(str(told["args"])[:300])
         elif method == "Log.entryAdded" and told["entry"]["level"] in ("error", "warning"):
             self.complaints.append(told["entry"]["text"][:300])
+        elif method == "Page.javascriptDialogOpening":
+            self.complaints.append(f"a label was executed: {told['message']}")
         elif method == "Page.loadEventFired":
             self._loaded = True
 
@@ -117,9 +119,9 @@ class Chromium:
         while not self._loaded:
             assert self._read(30) is not None, "the page did not load"
 
-    def width(self, width: int) -> None:
+    def width(self, width: int, height: int = 900) -> None:
         """Change the window's width."""
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
 
     def wait(self, seconds: float) -> None:
         """Take in what happens for a while."""
@@ -136,6 +138,27 @@ class Chromium:
     def picture(self, target: Path) -> None:
         """A screenshot of the whole page."""
         size = self.call("Page.getLayoutMetrics")["cssContentSize"]
-        clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
+        target.write_bytes(self._shot(0, 0, size["width"], size["height"]))
+
+    def pictures(self, selector: str) -> list[bytes]:
+        """A screenshot of each visible element, also where scripts are off."""
+        root = self.call("DOM.getDocument", depth=0)["root"]["nodeId"]
+        shots = []
+        for node in self.call("DOM.querySelectorAll", nodeId=root, selector=selector)["nodeIds"]:
+            left, top, _, _, right, bottom, *_ = self.call("DOM.getBoxModel", nodeId=node)["model"]["content"]
+            shots.append(self._shot(left, top, right - left, bottom - top))
+        return shots
+
+    def _shot(self, x: float, y: float, width: float, height: float) -> bytes:
+        clip = {"x": x, "y": y, "width": width, "height": height, "scale": 1}
         shot = self.call("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
-        target.write_bytes(base64.b64decode(shot["data"]))
+        return base64.b64decode(shot["data"])
+
+    def press(self, key: str, code: int) -> None:
+        """Press and release a key where the focus is."""
+        for kind in ("rawKeyDown", "keyUp"):
+            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code)
+
+    def point(self, x: float, y: float) -> None:
+        """Move the pointer there."""
+        self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)

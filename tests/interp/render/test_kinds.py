@@ -184,6 +184,13 @@ def test_grid_prints_numbers_marks_signs_and_holes() -> None:
     assert "Shown: the first 64 of 70 rows." in words(cut.svg_narrow)
 
 
+def test_a_grid_of_shares_has_no_signs_and_no_key() -> None:
+    shown = effect_grid([[0.25, np.nan]], rows=["a"], columns=["b", "c"], signs=False, limit=1.0, **NAMED)
+    assert ">0.25<" in shown.svg
+    assert "no value" in shown.svg
+    assert "+" not in re.sub(r"<[^>]*>", "", shown.svg)
+
+
 def test_curves_break_at_nan_and_keep_to_the_domain() -> None:
     curve = Curve([0, 1, 2, 3, 4, 99], [1, 1, np.nan, 2, 2, 9], heads="A", low=[0] * 6, high=[3] * 6)
     shown = curve_chart([CurvePanel("y", [curve])], axis=Axis(domain=(0, 10)), **NAMED)
@@ -267,6 +274,7 @@ PAIR = HeadMatrices("A", "x", [1, 2], [[1, 0], [0, 1]])
             "3 rows and the matrices have 2",
         ),
         (ValueError, lambda: effect_grid([[1]], rows=["a"], columns=[], **NAMED), "1 rows and 0 columns"),
+        (ValueError, lambda: effect_grid([[-1]], rows=["a"], columns=["b"], signs=False, **NAMED), "leave signs on"),
         (ValueError, lambda: effect_grid([[np.inf]], rows=["a"], columns=["b"], **NAMED), "infinite"),
         (ValueError, lambda: curve_chart([], **NAMED), "at least one curve"),
         (ValueError, lambda: curve_chart([CurvePanel("p", [Curve([1, 2], [1], "c")])], **NAMED), "2 x and 1 y"),
