@@ -30,7 +30,8 @@ class Claim:
     """One checkable statement.
 
     figures: the paper's own numbers by name. doubtful: known from a digest only, and at odds with the paper itself.
-    beyond: our own finding, in none of the papers. theory: a lower bound, tested by its consequence.
+    beyond: our own finding, in none of the papers. theory: a lower bound, which no measurement can show; it is tested
+    by the consequence that tested_by names.
     """
 
     id: str
@@ -41,6 +42,7 @@ class Claim:
     doubtful: bool = False
     beyond: bool = False
     theory: bool = False
+    tested_by: str = ""
 
 
 @dataclass(frozen=True)

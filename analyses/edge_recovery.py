@@ -24,6 +24,7 @@ from interp.metrics import Metric
 from interp.model import HookedModel
 from interp.paths import EdgeEffects, patch_edges
 from interp.recovery import Recovery, recovery
+from interp.statistics import median
 from models.constructed import Constructed
 from models.esp.circuits import KINDS
 from models.esp.constructed import construct
@@ -188,6 +189,7 @@ def claim(found: EdgeRecovery, command: str) -> Measurement:
     random = np.mean([cell.recovery.random_auroc.mean for cell in saturated])
     spread = max(cell.recovery.random_auroc.deviation for cell in saturated)
     integrated = [cell for method in METHODS[2:] for cell in _saturated(found, method)]
+    over_draws = [cell.recovery.auroc for cell in found.select(method="eap") if noises and cell.noise == noises[0]]
     told = ", ".join(f"{value:.3f} at {noise:g}" for noise, value in noisy["eap"].items())
     return Measurement(
         "B11",
@@ -205,9 +207,11 @@ def claim(found: EdgeRecovery, command: str) -> Measurement:
             "median_auroc_by_noise": noisy,
             "random_auroc": float(random),
             "random_deviation": spread,
+            "interval_of": f"median AUROC of EAP over draws of weight noise {noises[0]:g}" if noises else None,
             "smallest_separation_exact": min(c.recovery.separation for c in _saturated(found, "exact")),
         },
         command,
+        interval=median(over_draws).interval if over_draws else None,
         seeds=len({cell.draw for cell in found.cells if cell.noise}) or None,
     )
 

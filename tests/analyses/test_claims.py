@@ -14,7 +14,8 @@ from analyses.claims import (
     judge_statement,
     load_claims,
 )
-from analyses.commands.claims import measured_rows
+from analyses.commands.claims import measured_rows, run, show
+from analyses.options.instruments import Claims
 
 
 def test_every_claim_of_the_papers_and_of_our_own_is_there():
@@ -78,3 +79,54 @@ def test_measured_rows_come_from_results_and_a_damaged_file_is_named(tmp_path):
     path.write_text("{")
     with pytest.raises(ValueError, match="is not a study's results"):
         measured_rows(tmp_path)
+
+
+def results(folder, rows, skipped=()):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "results.json").write_text(json.dumps({"claims": rows, "skipped": list(skipped)}))
+
+
+def test_a_full_study_stands_before_a_quick_one_that_is_newer(tmp_path):
+    results(tmp_path / "full", [{"id": "E1", "verdict": "holds", "seeds": 16}])
+    results(tmp_path / "quick", [{"id": "E1", "verdict": "fails"}, {"id": "E2", "verdict": "holds"}], skipped=["E9"])
+    found = measured_rows(tmp_path)
+    assert (found["E1"]["verdict"], found["E1"]["full"]) == ("holds", True)
+    assert (found["E2"]["verdict"], found["E2"]["full"]) == ("holds", False)
+
+
+def test_all_claims_are_listed_and_what_is_missing_names_its_command(tmp_path, capsys):
+    claims = load_claims()
+    measured = [claim for claim in claims.values() if claim.id not in ("R8", "T3")]
+    rows = [
+        {
+            "id": claim.id,
+            "verdict": "holds",
+            "summary": f"{claim.id} measured",
+            "measured": {"x": 1.0},
+            "interval": [0.25, 0.5],
+            "seeds": 4,
+            "paper": "as printed",
+            "command": f"headlab study {claim.system}",
+        }
+        for claim in measured
+    ]
+    results(tmp_path / "a", rows)
+    answer = run(Claims(results=tmp_path))
+    assert len(answer["claims"]) == 51
+    assert answer["counts"] == {"holds": 49}
+    assert answer["missing"] == {"headlab study retrieval": ["R8"], "headlab study tree": ["T3"]}
+    assert all(row["command"] for row in answer["claims"])
+    show(answer)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "51 claims: 49 holds; 2 not measured here" in shown
+    assert "headlab study retrieval measures R8" in shown
+    assert "[4 seeds, 95 % interval 0.25 to 0.5]" in shown
+    assert shown.count("doubtful: known from a digest only") == sum(claim.doubtful for claim in claims.values()) == 5
+    assert shown.count("found here") == 12
+
+
+def test_a_claim_that_is_theory_only_says_by_what_it_is_tested():
+    theory = [claim for claim in load_claims().values() if claim.theory]
+    assert [claim.id for claim in theory] == ["E2", "R2", "X2"]
+    assert all(claim.tested_by for claim in theory)
+    assert not any(claim.tested_by for claim in load_claims().values() if not claim.theory)

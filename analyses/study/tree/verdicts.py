@@ -226,6 +226,7 @@ def _unseen(found: Findings) -> Measurement:
         {"gap": gap, **{kind: each.unseen for kind, each in table.items()}, "lowest_by_depth": lengths},
         found.command,
         paper="theorem",
+        interval=median([value for row in near for value in row.values], seed=0).interval if near else None,
         seeds=found.seeds,
     )
 

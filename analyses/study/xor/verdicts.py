@@ -10,7 +10,7 @@ from analyses.study.xor.maps import LEARNED, MapResult
 from analyses.study.xor.measure import Results
 from analyses.study.xor.networks import smallest_networks
 from analyses.study.xor.one_step import OneStep
-from interp.statistics import share, slope
+from interp.statistics import median, share, slope
 
 SHARP = 0.99  # attention on a head's target
 SMALL_LOSS = 1e-3
@@ -153,6 +153,7 @@ def _maps(results: Results, command: str) -> Measurement:
         },
         command,
         paper="they fail, need many more steps, or collapse",
+        interval=median(soft.once, seed=0).interval,
         seeds=len(soft.once),
     )
 
