@@ -11,6 +11,7 @@ import tarfile
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import numpy as np
 
@@ -152,7 +153,7 @@ def _hub(name: str) -> Shelf:
     except ImportError:
         raise ValueError(f"'{HUB}{name}' needs the library datasets: pip install datasets") from None
     try:
-        loaded = datasets.load_dataset(name)
+        loaded: Any = datasets.load_dataset(name)
     except Exception as error:
         raise ValueError(f"datasets cannot load '{name}': {str(error).splitlines()[0]}") from None
     for split in SPLITS:

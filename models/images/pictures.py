@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -71,7 +72,7 @@ def digits(held: int = 297) -> Pictures:
     """
     from sklearn.datasets import load_digits
 
-    data = load_digits()
+    data: Any = load_digits()
     count = len(data.target)
     if not 1 <= held < count:
         raise ValueError(f"held = {held}: between 1 and {count - 1} of the {count} digits can be held out")

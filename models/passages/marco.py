@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -77,7 +78,7 @@ def _hub(name: str) -> Iterator[tuple[str, str, list[str]]]:
         raise ValueError(f"'{HUB}{name}' needs the library datasets: pip install datasets") from None
     path, _, config = name.partition(":")
     try:
-        loaded = datasets.load_dataset(path, config or None, split="train")
+        loaded: Any = datasets.load_dataset(path, config or None, split="train")
     except Exception as error:
         raise ValueError(f"datasets cannot load '{name}': {str(error).splitlines()[0]}") from None
     if not {"query", "passages"} <= set(loaded.column_names):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -19,8 +21,8 @@ def hard_negatives(pairs: Pairs, count: int) -> np.ndarray:
     if not 1 <= count < len(pairs.passages):
         raise ValueError(f"{count} negatives a question cannot be had of {len(pairs.passages)} passages")
     vectoriser = TfidfVectorizer(sublinear_tf=True)
-    passages = vectoriser.fit_transform(pairs.passages)
-    questions = vectoriser.transform(pairs.questions)
+    passages: Any = vectoriser.fit_transform(pairs.passages)
+    questions: Any = vectoriser.transform(pairs.questions)
     found = np.empty((len(pairs), count), dtype=np.int64)
     for first in range(0, len(pairs), CHUNK):
         likeness = (questions[first : first + CHUNK] @ passages.T).toarray()
@@ -31,15 +33,3 @@ def hard_negatives(pairs: Pairs, count: int) -> np.ndarray:
             likeness[row, given] = 2 - np.arange(len(given)) / (len(given) + 1)  # above every cosine, in their order
         found[first : first + len(rows)] = np.argsort(-likeness, axis=1, kind="stable")[:, :count]
     return found
-
-
-def likeness_rank(pairs: Pairs, negatives: np.ndarray) -> np.ndarray:
-    """Where the answer stands among its negatives by the same TF-IDF likeness, from 1: what words alone achieve."""
-    vectoriser = TfidfVectorizer(sublinear_tf=True)
-    passages = vectoriser.fit_transform(pairs.passages)
-    questions = vectoriser.transform(pairs.questions)
-    own = np.asarray(questions.multiply(passages[pairs.answers]).sum(1)).ravel()
-    ranks = np.ones(len(pairs), dtype=np.int64)
-    for column in negatives.T:
-        ranks += np.asarray(questions.multiply(passages[column]).sum(1)).ravel() >= own
-    return ranks

@@ -34,11 +34,15 @@ class Measured:
     seconds: float
 
 
-def train_cell(cell: Cell, plan: Plan, data: Data, *, classes: int, seeds: Sequence[int]) -> Measured:
+def train_cell(
+    cell: Cell, plan: Plan, data: Data, *, classes: int, seeds: Sequence[int], device: str = "cpu"
+) -> Measured:
     """Train one cell's seeds together and measure each on all training and all held sequences."""
     began = time.process_time()
     design = cell.architecture(features=data.train.shape[2], classes=classes, layers=plan.layers)
-    learner = EncoderLearner(design, data, seeds=seeds, batch=plan.batch, precision=DTYPES[plan.precision])
+    learner = EncoderLearner(
+        design, data, seeds=seeds, batch=plan.batch, device=device, precision=DTYPES[plan.precision]
+    )
     last = fit(learner, plan.recipe(cell)).history[-1]
     parameters = sum(leaf[0].numel() for leaf in learner.parameters().values())
     found = {name: tuple(float(value) for value in last[name]) for name in RESULTS}

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from models.classifier.architecture import class_reader, place_reader, widths
 from models.hooked import Architecture
+from models.passages.docstrings import PACKAGES
 from models.recipe import Recipe
 
 Kind = Literal["digits", "pictures", "passages"]
@@ -22,6 +23,7 @@ class Plan:
     family, `width` numbers a head. fixed: of the control, whose heads share `total` numbers; where both families have
     a head count that makes the same model it is trained once. train, held: sequences. passes over the training
     sequences. rate: the learning rate is rate / sqrt(d_model).
+    documents: packages whose documentation gives the passages.
     """
 
     kind: Kind
@@ -39,6 +41,7 @@ class Plan:
     rate: float = 0.012
     seeds: int = 3
     precision: Literal["float32", "bfloat16"] = "bfloat16"
+    documents: tuple[str, ...] = PACKAGES
 
     def length(self, size: int) -> int:
         """The sequence length T that the claims speak of: patches, or passages."""
@@ -82,7 +85,7 @@ class Plan:
     def settings(self) -> dict[str, Any]:
         """What a cell that is kept must have been made with, JSON-ready."""
         named = asdict(self)
-        for name in ("sizes", "heads", "fixed", "seeds"):
+        for name in ("sizes", "heads", "fixed", "seeds", "documents"):
             del named[name]
         return named
 
@@ -162,5 +165,6 @@ def plans(*, quick: bool = False, pictures: bool = False) -> list[Plan]:
     few = (1, 2, 6)
     digits = replace(DIGITS, sizes=(8, 10), heads=few, fixed=(1, 6), train=600, seeds=2)
     passages = replace(PASSAGES, sizes=(8,), heads=few, fixed=(1, 6), train=400, held=100, passes=8, seeds=2)
+    passages = replace(passages, documents=("networkx",))
     some = replace(PICTURES, sizes=(32,), heads=few, fixed=(1, 6), train=400, held=200, passes=8, seeds=2)
     return [digits, *([some] if pictures else []), passages]

@@ -67,6 +67,7 @@ def measure(
     seed: int = 0,
     report: Report | None = None,
     train: bool = True,
+    device: str = "cpu",
 ) -> list[Found]:
     """Train every cell that `folder` does not hold and keep each as soon as it is done; what came of each plan.
 
@@ -80,7 +81,7 @@ def measure(
         data, seeds = sources[plan.kind], range(seed, seed + plan.seeds)
         made = kept(folder, cell, plan, data.about, seeds=seeds)
         if made is None and train:
-            made = train_cell(cell, plan, data.sequences(cell.size), classes=data.classes, seeds=seeds)
+            made = train_cell(cell, plan, data.sequences(cell.size), classes=data.classes, seeds=seeds, device=device)
             keep(folder, made, plan, data.about)
         if made is not None:
             found[plan.kind].append(replace(made, cell=cell))

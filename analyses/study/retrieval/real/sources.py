@@ -16,7 +16,7 @@ from models.classifier.learner import Data
 from models.images import archives
 from models.images.patches import sequences as picture_sequences
 from models.images.pictures import Pictures, digits
-from models.passages.docstrings import PACKAGES, documentation
+from models.passages.docstrings import documentation
 from models.passages.embeddings import embed, encoder_at_hand
 from models.passages.marco import marco
 from models.passages.negatives import hard_negatives
@@ -72,11 +72,11 @@ def _passages(plan: Plan, place: str, seed: int) -> Source:
     encoder, count = encoder_at_hand(), plan.train + plan.held
     about: dict[str, Any] = {"data": place, "encoder": encoder, "seed": seed}
     if place == INSTALLED:
-        about["versions"] = {name: version(DISTRIBUTIONS.get(name, name)) for name in PACKAGES}
+        about["versions"] = {name: version(DISTRIBUTIONS.get(name, name)) for name in plan.documents}
 
     @cache
     def prepared() -> tuple[Any, ...]:
-        pairs = draw(documentation(), count, seed) if place == INSTALLED else marco(place, count)
+        pairs = draw(documentation(plan.documents), count, seed) if place == INSTALLED else marco(place, count)
         if len(pairs) < count:
             raise ValueError(f"{pairs.name} has {len(pairs)} questions with an answer: the study takes {count}")
         vectors = embed((*pairs.passages, *pairs.questions), encoder, fit_on=len(pairs.passages))
