@@ -93,6 +93,11 @@ class StudyOptions:
     """Linear encoder, eight tokens, two seeds; says which claims it skips."""
     synthetic_only: bool = False
     """Leave out images and passages."""
+    images: str | None = None
+    """Pictures beside the bundled digits: a folder or .zip of train/CLASS/*.jpg and test/CLASS/*.jpg, CIFAR-10's binary
+    archive (folder or .tar.gz), or datasets:NAME."""
+    passages: str = "installed"
+    """Passages: installed (documentation of installed packages), a folder of MS MARCO's files, or datasets:NAME."""
     common: Common = field(default_factory=Common)
 
 

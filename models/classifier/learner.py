@@ -96,7 +96,7 @@ class EncoderLearner:
     def _layer(self, x: Tensor, name: str, at_cls: bool) -> Tensor:
         """One layer on x [seed, example, position, model]; at_cls: only its last position is wanted."""
         w, low = self.leaves, self.precision
-        seeds, examples, length, model = x.shape
+        seeds, examples, _, model = x.shape
         heads, size = w[name + "attn.W_Q"].shape[1], w[name + "attn.W_Q"].shape[3]
         scale = size**-0.5
 

@@ -27,18 +27,16 @@ def head_curves(found: Found) -> Figure:
     kind, lengths = found.plan.kind, found.lengths()
     most = max(found.heads("growing"))
     panels = [_panel(found, length) for length in lengths]
-    first, last = (accuracy(found, "growing", lengths[-1], h) for h in (1, most))
+    measured = [(h, made) for h in found.heads("growing") if (made := accuracy(found, "growing", lengths[-1], h))]
+    (few, first), (many, last) = measured[0], measured[-1]
     wide = accuracy(found, "fixed", lengths[-1], 1)
-    assert first and last
-    paper = ""
-    if kind in PAPER:
-        paper = " The paper's figures are for its own data and training set."
+    paper = " The paper's figures are for its own data and training set." if kind in PAPER else ""
     return curve_chart(
         panels,
         axis=heads_axis(most),
         title=f"{NAMES[kind]}: training accuracy over heads",
-        description=f"With {lengths[-1]} {TOKENS[kind]} the training accuracy rises from {percent(first.value, 1)} with "
-        f"one head to {percent(last.value, 1)} with {most}"
+        description=f"With {lengths[-1]} {TOKENS[kind]} the training accuracy rises from {percent(first.value, 1)} at "
+        f"{few} head{'s' if few > 1 else ''} to {percent(last.value, 1)} at {many}"
         + (f"; one head of the fixed total width has {percent(wide.value, 1)}." if wide else "."),
         caption=f"{found.source}, {found.plan.train} sequences to train on, {found.plan.layers} layers, "
         f"{found.plan.seeds} seeds: mean and its bootstrap interval. Solid: {found.plan.width} numbers a head. Dashed: "
@@ -117,8 +115,8 @@ def width_shares(rows: Sequence[Deficit]) -> Figure:
         limit=1.0,
         unit="share that is width",
         title="Heads or width",
-        description=f"Between {percent(min(shares, default=0), 0)} and {percent(max(shares, default=0), 0)} of what one "
-        "head lacks is width.",
+        description=f"{percent(min(shares, default=0), 0)} to {percent(max(shares, default=0), 0)} of what one head "
+        "lacks is width.",
         caption=f"1 minus the ratio of two gaps in training accuracy, both between one head and {rows[0].heads}: with "
         "the total width held fixed, and with a fixed width a head. 1: all of it was width. T = "
         + "; ".join(f"{lengths[kind]} ({kind})" for kind in kinds)

@@ -132,7 +132,7 @@ def heads_or_width(rows: Sequence[Deficit]) -> str:
         share = pooled_width(mine)
         told = "nothing of it can be told apart" if share is None else f"{percent(share.value, 0)} of that was width"
         said.append(
-            f"{figures.NAMES[kind]}: one head trails {mine[0].heads} heads by {points(growing)} points when heads bring "
-            f"their own width, by {points(fixed)} at the same total width: {told}, the rest is heads."
+            f"{figures.NAMES[kind]}: one head trails {mine[0].heads} heads by {points(growing)} points when heads "
+            f"bring their own width, by {points(fixed)} at the same total width: {told}, the rest is heads."
         )
     return " ".join(said)
