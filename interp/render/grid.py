@@ -34,14 +34,16 @@ def effect_grid(
     limit: SupportsFloat | None = None,
     digits: int = 2,
     missing: str = "no value",
+    signs: bool = True,
 ) -> Figure:
     """Signed values as coloured cells with their numbers, where there is room for them.
 
     values: [row, column], or [panel, row, column] with `panels` as names; NaN is drawn hatched and called `missing`.
     rows, columns: the labels, from the top and from the left. row_axis, column_axis: what they are. unit: of the
     values. limit: where the colours end on both sides (99th percentile of |value| where left out). Negative cells
-    carry a dash where the number has no room. Past 64 rows or columns the first are drawn, and the picture says so.
-    Raises ValueError where labels and shape differ.
+    carry a dash where the number has no room. signs: False for what is never negative; its numbers have no sign, and
+    the key of colours is left out. Past 64 rows or columns the first are drawn, and the picture says so.
+    Raises ValueError where labels and shape differ, or a value without a sign is negative.
     """
     table = array(values)
     if table.ndim == 2:
@@ -56,6 +58,8 @@ def effect_grid(
         raise ValueError(f"there are {len(table)} panels of values and {len(names)} names for them")
     if np.isinf(table).any():
         raise ValueError("an effect is infinite: a grid shows finite values, and NaN as missing")
+    if not signs and (table < 0).any():
+        raise ValueError("a value is negative, and is to be shown without its sign: leave signs on")
     said = _cut(table.shape)
     table = table[:MOST_PANELS, :MOST_CELLS, :MOST_CELLS]
     end = symmetric_limit(table) if limit is None else float(limit)
@@ -71,6 +75,7 @@ def effect_grid(
         missing,
         said,
         digits,
+        signs,
     )
     sheets = [_sheet(table, words, end, width) for width in (WIDE, NARROW)]
     return Figure(title, description, caption, wide=sheets[0], narrow=sheets[1])
@@ -87,6 +92,11 @@ class _Words:
     missing: str
     said: str
     digits: int
+    signs: bool
+
+    def printed(self, value: float) -> str:
+        """As it is printed in its cell."""
+        return signed(value, self.digits) if self.signs else number(value, self.digits)
 
 
 def _cut(shape: Sequence[int]) -> str:
@@ -101,14 +111,15 @@ def _sheet(table: np.ndarray, words: _Words, limit: Real, width: Real) -> Drawin
     margin = min(max(measure(name, size) for name in words.rows) + 11, 0.26 * width)
     named = max(measure(name, size) for name in words.columns)
     numbers = (
-        max(measure(signed(value, words.digits), size) for value in table.flat if math.isfinite(value))
+        max(measure(words.printed(value), size) for value in table.flat if math.isfinite(value))
         if (np.isfinite(table).any())
         else 0.0
     )
     across = 1
     for candidate in range(min(count, 4 if width == WIDE else 2), 0, -1):
         room = (width - 32 * (candidate - 1)) / candidate - margin
-        if room / breadth >= (numbers + 8 if width == WIDE else 26) or candidate == 1:
+        fits = all(measure(name, bold=True) <= room for name in words.panels)
+        if candidate == 1 or (fits and room / breadth >= (numbers + 8 if width == WIDE else 26)):
             across = candidate
             break
     room = (width - 32.0 * (across - 1)) / across - margin
@@ -118,7 +129,7 @@ def _sheet(table: np.ndarray, words: _Words, limit: Real, width: Real) -> Drawin
     turned = named + 4 > cell
     foot = (min(named, 100.0) + 14 if turned else 22) + (20 if words.column_axis or words.row_axis else 0)
     parts: list[Element | None] = [*_key(table, words, limit, width)]
-    top = 58.0 if width == WIDE else 76.0
+    top = 34.0 if not words.signs else 58.0 if width == WIDE else 76.0
     sentence = lines_of(words.said, width, 14, bold=True)
     for one in sentence:
         parts.append(label(0, top - 16, one, bold=True))
@@ -138,7 +149,7 @@ def _sheet(table: np.ndarray, words: _Words, limit: Real, width: Real) -> Drawin
             *_holes(values, x, y, cell, tall),
         ]
         if shown:
-            parts.append(_numbers(values, words.digits, limit, x, y, cell, tall))
+            parts.append(_numbers(values, words, limit, x, y, cell, tall))
         elif min(cell, tall) >= 8:
             parts.append(dashes(values, limit, x, y, cell, tall))
         stride = math.ceil(12 / tall)
@@ -163,16 +174,25 @@ def _sheet(table: np.ndarray, words: _Words, limit: Real, width: Real) -> Drawin
     return drawing(width, top + deep * math.ceil(count / across) - 18, parts)
 
 
-def _key(table: np.ndarray, words: _Words, limit: Real, width: Real) -> list[Element | None]:
-    """The colour scale with its ends and its unit; what a hatched cell means, where there is one."""
-    unit = f" {words.unit}" if words.unit else ""
-    ends = number(-limit, words.digits), f"+{number(limit, words.digits)}{unit}"
-    parts: list[Element | None] = [diverging_key(0, 4, *ends, cell=16 if width == WIDE else 14, width=width)]
+def _key(table: np.ndarray, words: _Words, limit: Real, width: Real) -> tuple[list[Element | None], Real]:
+    """The colour scale with its ends and its unit; what a hatched cell means, where there is one. And where it ends."""
+    cell = 16.0 if width == WIDE else 14.0
+    low, high = number(-limit, words.digits), f"+{number(limit, words.digits)}"
+    whole = f"{high} {words.unit}" if words.unit else high
+    room = width - measure(low) - 13 * cell - 16
+    beside = measure(whole) <= room
+    parts: list[Element | None] = [
+        diverging_key(0, 4, low, whole if beside else high, cell=cell, width=width),
+    ]
+    y = 28.0
+    if not beside:
+        parts.append(label(0, y + 11, words.unit, fill="muted", width=width))
+        y += 20
     if np.isnan(table).any():
-        x, y = (0.0, 28.0) if width == NARROW else (measure(ends[0]) + measure(ends[1]) + 13 * 16 + 60, 4.0)
-        box = rect(x, y, 15, 11, fill=url("hatch"))
-        parts += [el("defs", hatch()), box, label(x + 24, y + 11, words.missing, fill="muted", width=width - x - 24)]
-    return parts
+        x, at = (0.0, y) if width == NARROW else (measure(low) + measure(whole) + 13 * 16 + 60, 4.0)
+        box = rect(x, at, 15, 11, fill=url("hatch"))
+        parts += [el("defs", hatch()), box, label(x + 24, at + 11, words.missing, fill="muted", width=width - x - 24)]
+    return parts, 58.0 if width == WIDE else 76.0 + (y - 28.0)
 
 
 def _holes(values: np.ndarray, x: Real, y: Real, cell: Real, tall: Real) -> list[Element | None]:
@@ -183,12 +203,12 @@ def _holes(values: np.ndarray, x: Real, y: Real, cell: Real, tall: Real) -> list
     return [path(shape, fill="bg"), path(shape, fill=url("hatch"))]
 
 
-def _numbers(values: np.ndarray, digits: int, limit: Real, x: Real, y: Real, cell: Real, tall: Real) -> Element:
+def _numbers(values: np.ndarray, words: _Words, limit: Real, x: Real, y: Real, cell: Real, tall: Real) -> Element:
     whole = group(font_size=TICK, text_anchor="middle")
     for (row, column), value in np.ndenumerate(values):
         if math.isfinite(value):
             step = diverging_step(value, limit)
             fill = f"on-{step_colour(step)}" if step else "muted"
             place = x + cell * (column + 0.5) - 0.5, y + tall * (row + 0.5) + 4
-            whole.add(el("text", signed(value, digits), x=place[0], y=place[1], fill=fill))
+            whole.add(el("text", words.printed(value), x=place[0], y=place[1], fill=fill))
     return whole

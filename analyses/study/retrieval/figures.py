@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -66,7 +67,7 @@ def fall_by_coordinates(found: Findings) -> Figure:
         title="Error by heads, coordinates and length",
         description=f"The error falls where heads are as many as coordinates, {min(falls):.0f} times or more.",
         caption="Sum of the maxima of D projections of Gaussian tokens in four dimensions; linear encoder, 8 numbers a "
-        f"head. Mean squared error over the variance of the target on 2 000 unseen sequences, best of {found.seeds} "
+        f"head. Mean squared error over the variance of the target on 2 000 unseen sequences, best of up to {found.seeds} "
         "seeds; T tokens a sequence.",
         axis=heads_axis(most),
     )
@@ -99,7 +100,7 @@ def encoders(found: Findings) -> Figure:
         title="The encoder decides what one head can do, not where the error falls",
         description="With either encoder the error falls at four heads; with a hidden layer it starts lower.",
         caption="Four coordinates. A linear encoder leaves one head with far more error than the paper reports; an "
-        "encoder with one hidden layer of 32 units comes near, so the paper's was not linear. Its a_i are not known: "
+        "encoder with one hidden layer of 32 units comes near, so the paper's was not linear. Its aᵢ are not known: "
         "here they are orthonormal.",
         axis=heads_axis(5),
     )
@@ -112,7 +113,7 @@ def read_off(found: Findings) -> Figure:
         for (kind, d), answer in sorted(found.readings.items(), key=lambda item: (item[0][1], item[0][0]))
     ]
     rows += [(name, answer) for name, (_, answer) in found.controls.items()]
-    most = max(int(answer.table["heads"].max()) for _, answer in rows)
+    most = max(int(heads) for _, answer in rows for heads in answer.table["heads"])
     values = np.full((len(rows), most + 1), np.nan)
     for line, (_, answer) in enumerate(rows):
         probability = answer.posterior.probability
@@ -131,46 +132,49 @@ def read_off(found: Findings) -> Figure:
         "heads and lengths. The last three rows are controls: a table without a fall, one that ends before it, and "
         "the paper's own cells. Hatched: not in the table.",
         limit=1.0,
-        digits=2,
+        signs=False,
         missing="not in the table",
     )
 
 
 def witness_pairs(found: Findings) -> Figure:
     """What the search for two sequences finds, by heads less coordinates."""
-    kinds: dict[str, list[Pair]] = {}
+    tables: dict[str, list[Pair]] = {}
     for pair in found.pairs:
-        said = {"linear": "linear", "mlp": "hidden layer", "constructed": "constructed"}[pair.kind]
-        kinds.setdefault(f"{said}, D = {pair.coordinates}, T = {pair.length}", []).append(pair)
+        label = {
+            "linear": f"D = {pair.coordinates}",
+            "mlp": f"D = {pair.coordinates}, T = {pair.length}, hidden layer",
+            "constructed": "constructed",
+        }[pair.kind]
+        tables.setdefault(label, []).append(pair)
     forced, near = [], []
-    for index, (label, pairs) in enumerate(kinds.items()):
+    for index, (label, pairs) in enumerate(tables.items()):
         pairs = sorted(pairs, key=lambda pair: pair.heads)
         x = [pair.heads - pair.coordinates for pair in pairs]
         built = pairs[0].kind == "constructed"
-        style = {"heads": "muted" if built else "ink", "dash": built, "fade": 0.0 if built else 0.07 * index}
-        forced.append(Curve(x, [pair.forced for pair in pairs], points=True, **style))
-        near.append(Curve(x, [pair.distance for pair in pairs], label=label, points=True, **style))
+        style: dict[str, Any] = {"heads": "muted" if built else "ink", "dash": built, "points": True}
+        style["fade"] = 0.0 if built else min(0.6, 0.08 * index)
+        forced.append(Curve(x, [pair.forced for pair in pairs], **style))
+        near.append(Curve(x, [pair.distance for pair in pairs], label=label, **style))
     few = min(p.forced for p in found.pairs if p.heads < p.coordinates)
     enough = max(p.forced for p in found.pairs if p.heads >= p.coordinates)
     least = min(pair.heads - pair.coordinates for pair in found.pairs)
-    levels = [Level(few, f"too few heads: {few:.2f} or more"), Level(enough, f"enough: {enough:.2f} or less")]
+    low = min(0.0, min(pair.forced for pair in found.pairs))
     return curve_chart(
         [
             CurvePanel(
-                "error that the pair forces, standard deviations of the target",
-                forced,
-                Axis(domain=(min(0.0, min(p.forced for p in found.pairs)) - 0.05, 1.1), ticks=(0, 0.5, 1)),
-                levels,
-                height=190,
+                "error that the pair forces, sd", forced, Axis(domain=(low, 1.1), ticks=(0, 0.5, 1)), height=190
             ),
-            CurvePanel("distance of what the read-out gets, random pair = 1", near, Axis(domain=(0, 0.5)), height=190),
+            CurvePanel("distance at the read-out, random pair = 1", near, height=190),
         ],
         title="Two sequences that too few heads cannot tell apart",
         description=f"With too few heads a pair forces {few:.2f} standard deviations or more, else {enough:.2f} or "
         "less.",
-        caption="Per model, gradient descent on two sequences: what the read-out gets of them is to be equal, their "
-        "targets two standard deviations apart. A model that cannot tell them apart errs on one by half of what "
-        "their targets differ. Best seed of each cell; constructed: softmax scale 10, one head left out.",
+        caption="Gradient descent on two sequences: what the read-out gets of them is to be equal, their targets two "
+        "standard deviations (sd) apart. A model that cannot tell them apart errs on one of them by half of what the "
+        f"targets differ: {few:.2f} sd or more with too few heads, {enough:.2f} or less with enough. Best seed of "
+        "each cell; linear encoder and T = 8 where nothing else is said; constructed: D = 4, softmax scale 10, one "
+        "head left out.",
         axis=Axis("heads less coordinates", domain=(least - 0.2, 1.2), ticks=range(least, 2), scale="linear"),
     )
 
