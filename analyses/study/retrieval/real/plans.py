@@ -138,8 +138,8 @@ PICTURES = Plan(
     fixed=(1, 2, 4, 6, 12),
     width=16,
     total=96,
-    train=1000,
-    held=1000,
+    train=800,
+    held=500,
     passes=12,
     layers=4,
     patch=8,
@@ -151,10 +151,11 @@ PASSAGES = Plan(
     fixed=(1, 2, 6, 12),
     width=16,
     total=96,
-    train=1000,
-    held=500,
+    train=600,
+    held=300,
     passes=12,
     layers=2,
+    batch=16,
 )
 
 
