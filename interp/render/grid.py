@@ -128,8 +128,8 @@ def _sheet(table: np.ndarray, words: _Words, limit: Real, width: Real) -> Drawin
     tall = 34.0 if shown else min(max(cell, 13.0), 24.0)
     turned = named + 4 > cell
     foot = (min(named, 100.0) + 14 if turned else 22) + (20 if words.column_axis or words.row_axis else 0)
-    parts: list[Element | None] = [*_key(table, words, limit, width)]
-    top = 34.0 if not words.signs else 58.0 if width == WIDE else 76.0
+    key, top = _key(table, words, limit, width)
+    parts: list[Element | None] = [*key]
     sentence = lines_of(words.said, width, 14, bold=True)
     for one in sentence:
         parts.append(label(0, top - 16, one, bold=True))
@@ -175,24 +175,25 @@ def _sheet(table: np.ndarray, words: _Words, limit: Real, width: Real) -> Drawin
 
 
 def _key(table: np.ndarray, words: _Words, limit: Real, width: Real) -> tuple[list[Element | None], Real]:
-    """The colour scale with its ends and its unit; what a hatched cell means, where there is one. And where it ends."""
-    cell = 16.0 if width == WIDE else 14.0
-    low, high = number(-limit, words.digits), f"+{number(limit, words.digits)}"
-    whole = f"{high} {words.unit}" if words.unit else high
-    room = width - measure(low) - 13 * cell - 16
-    beside = measure(whole) <= room
-    parts: list[Element | None] = [
-        diverging_key(0, 4, low, whole if beside else high, cell=cell, width=width),
-    ]
-    y = 28.0
-    if not beside:
-        parts.append(label(0, y + 11, words.unit, fill="muted", width=width))
-        y += 20
+    """The colour scale with its ends and its unit, where values have signs; what a hatched cell means, where there is
+    one. And where the grid can begin."""
+    parts: list[Element | None] = []
+    x, y, top = 0.0, 4.0, 34.0
+    if words.signs:
+        cell = 16.0 if width == WIDE else 14.0
+        low, high = number(-limit, words.digits), f"+{number(limit, words.digits)}"
+        whole = f"{high} {words.unit}" if words.unit else high
+        beside = measure(low) + 13 * cell + measure(whole) + 16 <= width
+        parts.append(diverging_key(0, 4, low, whole if beside else high, cell=cell, width=width))
+        x, top = (0.0, 76.0) if width == NARROW else (measure(low) + measure(whole) + 13 * 16 + 60, 58.0)
+        y = 28.0 if width == NARROW else 4.0
+        if not beside:
+            parts.append(label(0, 39, words.unit, fill="muted", width=width))
+            x, y, top = 0.0, 48.0, top + 20
     if np.isnan(table).any():
-        x, at = (0.0, y) if width == NARROW else (measure(low) + measure(whole) + 13 * 16 + 60, 4.0)
-        box = rect(x, at, 15, 11, fill=url("hatch"))
-        parts += [el("defs", hatch()), box, label(x + 24, at + 11, words.missing, fill="muted", width=width - x - 24)]
-    return parts, 58.0 if width == WIDE else 76.0 + (y - 28.0)
+        box = rect(x, y, 15, 11, fill=url("hatch"))
+        parts += [el("defs", hatch()), box, label(x + 24, y + 11, words.missing, fill="muted", width=width - x - 24)]
+    return parts, top
 
 
 def _holes(values: np.ndarray, x: Real, y: Real, cell: Real, tall: Real) -> list[Element | None]:
