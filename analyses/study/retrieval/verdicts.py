@@ -22,6 +22,7 @@ REAL = ("R8", "R9", "B10")
 
 FORCED, TOLD_APART = 0.4, 0.2  # standard deviations: a pair that forces an error, and one that does not
 EXACT = 1e-12
+DIVIDED, SHARED = 0.8, 0.3  # specialisation of heads with a coordinate each, and of heads that share
 FALLS = 10.0  # a fall of the error by less than this factor is none
 WORST: tuple[Verdict, ...] = ("fails", "not reached", "holds", "exceeds")
 
@@ -259,10 +260,11 @@ def _division(found: Findings) -> Measurement:
     falls = [fall(errors[3][t], errors[4][t]) for t in lengths]
     chance = max(level.median for level in found.untrained.values())
     middle = median(np.concatenate(list(scores[4].values())), seed=0)
+    aligned = found.alignment(f"{kind}-D4", 4)
     return Measurement(
         "B12",
         judge_statement(
-            min(at.values()) >= 0.9 and max(below.values()) <= 0.3 and min(falls) >= FALLS,
+            min(at.values()) >= DIVIDED and max(below.values()) <= SHARED and min(falls) >= FALLS,
             contradicted=all(below[t] >= at[t] for t in lengths),
         ),
         f"Four coordinates, T = {', '.join(map(str, lengths))}: median specialisation {_listed(below)} with three "
@@ -273,6 +275,7 @@ def _division(found: Findings) -> Measurement:
             "one_fewer": {f"T{t}": v for t, v in below.items()},
             "untrained": {f"T{t}": level.to_dict() for t, level in found.untrained.items()},
             "error_falls": dict(zip((f"T{t}" for t in lengths), falls, strict=True)),
+            "alignment": {"median": aligned.value, "interval": aligned.interval, "chance_p95": found.shuffled()},
         },
         found.command,
         interval=middle.interval,
