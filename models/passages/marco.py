@@ -25,18 +25,28 @@ def marco(place: str | Path, count: int) -> Pairs:
     """
     if count < 1:
         raise ValueError(f"count = {count}: there must be at least 1 question")
+    require_marco(place)
     if str(place).startswith(HUB):
         return _gather(str(place), _hub(str(place)[len(HUB) :]), count)
+    folder = Path(place)
+    if (folder / TRIPLES).is_file():
+        rows = ((q, right, [wrong]) for q, right, wrong in _lines(folder / TRIPLES, 3))
+        return _gather("MS MARCO", rows, count)
+    return _gather("MS MARCO", _judged(folder, count), count)
+
+
+def require_marco(place: str | Path) -> None:
+    """Raise FileNotFoundError, naming what is missing, for a folder without MS MARCO's files; nothing is read."""
+    if str(place).startswith(HUB):
+        return
     folder = Path(place)
     if not folder.is_dir():
         raise FileNotFoundError(f"there are no passages at '{folder}': no such folder")
     if (folder / TRIPLES).is_file():
-        rows = ((q, right, [wrong]) for q, right, wrong in _lines(folder / TRIPLES, 3))
-        return _gather("MS MARCO", rows, count)
+        return
     for name in (QUERIES, PASSAGES, JUDGED):
         if not (folder / name).is_file():
             raise FileNotFoundError(f"'{folder}' lacks {name} (or {TRIPLES} alone)")
-    return _gather("MS MARCO", _judged(folder, count), count)
 
 
 def _lines(path: Path, columns: int) -> Iterator[list[str]]:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from models.images.patches import sequences as picture_sequences
 from models.images.pictures import Pictures, digits
 from models.passages.docstrings import documentation
 from models.passages.embeddings import embed, encoder_at_hand
-from models.passages.marco import marco
+from models.passages.marco import HUB, marco, require_marco
 from models.passages.negatives import hard_negatives
 from models.passages.pairs import Pairs
 from models.passages.sequences import sequences as passage_sequences
@@ -71,7 +70,9 @@ def _pictures(plan: Plan, place: str, seed: int) -> Source:
 def _passages(plan: Plan, place: str, seed: int) -> Source:
     encoder, count = encoder_at_hand(), plan.train + plan.held
     about: dict[str, Any] = {"data": place, "encoder": encoder, "seed": seed}
-    if place == INSTALLED:
+    if place != INSTALLED:
+        require_marco(place)
+    else:
         about["versions"] = {name: version(DISTRIBUTIONS.get(name, name)) for name in plan.documents}
 
     @cache
@@ -86,7 +87,9 @@ def _passages(plan: Plan, place: str, seed: int) -> Source:
     def sequences(size: int) -> Data:
         return passage_sequences(*prepared(), length=size, train=plan.train, seed=seed)
 
-    name = "documentation" if place == INSTALLED else Path(place).name
+    name = "documentation" if place == INSTALLED else "MS MARCO"
+    if place.startswith(HUB) and "marco" not in place.lower():
+        name = place[len(HUB) :]
     return Source(name, 1, about, sequences)
 
 

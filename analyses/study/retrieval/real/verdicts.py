@@ -16,6 +16,7 @@ from interp.statistics import Estimate, mean
 
 FULL_PICTURES = 50_000  # training pictures of CIFAR-10
 MARCO = "MS MARCO"
+TOLERANCE = 0.01  # of an accuracy
 
 
 def passages_claim(found: Found, command: str) -> Measurement | None:
@@ -29,7 +30,7 @@ def passages_claim(found: Found, command: str) -> Measurement | None:
     paper = load_claims()["R8"].figures
     verdict: Verdict = "not reached"
     if found.source == MARCO and longest == 64:
-        verdict = worse(judge_figure(eight.value, paper["h8_T64"]), judge_figure(twelve.value, paper["h12_T64"]))
+        verdict = _both((eight, paper["h8_T64"]), (twelve, paper["h12_T64"]))
     alike = found.baseline.get(longest)
     beside = f"; the most similar frozen embedding is right in {percent(alike[1], 1)}" if alike else ""
     return Measurement(
@@ -57,7 +58,7 @@ def pictures_claim(found: Found, command: str) -> Measurement | None:
     whole = found.plan.train >= FULL_PICTURES
     verdict: Verdict = "not reached"
     if whole:
-        verdict = worse(judge_figure(eight.value, paper["h8"]), judge_figure(ten.value, paper["h10"]))
+        verdict = _both((eight, paper["h8"]), (ten, paper["h10"]))
     part = "" if whole else f" One picture in {round(FULL_PICTURES / found.plan.train)} is easier to fit than the set."
     return Measurement(
         "R9",
@@ -108,6 +109,10 @@ def width_claim(rows: Sequence[Deficit], command: str, *, seeds: int) -> Measure
         interval=share.interval,
         seeds=seeds,
     )
+
+
+def _both(*pairs: tuple[Estimate, Any]) -> Verdict:
+    return worse(*(judge_figure(made.value, figure, tolerance=TOLERANCE) for made, figure in pairs))
 
 
 def worse(*verdicts: Verdict) -> Verdict:
