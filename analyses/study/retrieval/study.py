@@ -185,6 +185,10 @@ def _command(options: StudyOptions) -> str:
         parts.append(f"--seeds {options.seeds}")
     if options.synthetic_only:
         parts.append("--synthetic-only")
+    if options.images is not None:
+        parts.append(f"--images {options.images}")
+    if options.passages != StudyOptions.passages:
+        parts.append(f"--passages {options.passages}")
     if options.common.seed:
         parts.append(f"--seed {options.common.seed}")
     return " ".join(parts)
