@@ -164,8 +164,8 @@ def plans(*, quick: bool = False, pictures: bool = False) -> list[Plan]:
     if not quick:
         return [DIGITS, *([PICTURES] if pictures else []), PASSAGES]
     few = (1, 2, 6)
-    digits = replace(DIGITS, sizes=(8, 10), heads=few, fixed=(1, 6), train=600, seeds=2)
-    passages = replace(PASSAGES, sizes=(8,), heads=few, fixed=(1, 6), train=400, held=100, passes=8, seeds=2)
+    digits = replace(DIGITS, sizes=(8, 10), heads=few, fixed=(1, 6), train=500, seeds=2)
+    passages = replace(PASSAGES, sizes=(8,), heads=few, fixed=(1, 6), train=300, held=100, passes=6, seeds=2)
     passages = replace(passages, documents=("networkx",))
     some = replace(PICTURES, sizes=(32,), heads=few, fixed=(1, 6), train=400, held=200, passes=8, seeds=2)
     return [digits, *([some] if pictures else []), passages]

@@ -66,7 +66,7 @@ def part_of(found: Sequence[Found], command: str, *, quick: bool = False) -> Par
     return Part(
         claims=claims,
         bars=[_cost(hours)] if by_kind else [],
-        sections=_sections(by_kind, rows, drawn, sum(seconds.values()) / 60),
+        sections=_sections(by_kind, rows, drawn, sum(seconds.values())),
         figures=drawn,
         tables={"real_cells": frame(list(by_kind.values()))} if by_kind else {},
         results={
@@ -102,7 +102,7 @@ def _cost(hours: float) -> Bar:
 
 
 def _sections(
-    by_kind: dict[str, Found], rows: Sequence[Deficit], drawn: dict[str, Figure], minutes: float
+    by_kind: dict[str, Found], rows: Sequence[Deficit], drawn: dict[str, Figure], seconds: float
 ) -> list[Section]:
     if not by_kind:
         return []
@@ -116,11 +116,16 @@ def _sections(
         Section(
             "Real data",
             heading,
-            heads_or_width(rows) + f" All trainings took {minutes:.0f} minutes of CPU time.",
+            f"{heads_or_width(rows)} All trainings took {duration(seconds)} of CPU time.".strip(),
             [drawn[name] for name in ("width", "heads_digits", "heads_pictures", "heads_passages") if name in drawn],
             anchor="real-data",
         )
     ]
+
+
+def duration(seconds: float) -> str:
+    """`40 seconds`, `12 minutes`."""
+    return f"{seconds:.0f} seconds" if seconds < 120 else f"{seconds / 60:.0f} minutes"
 
 
 def heads_or_width(rows: Sequence[Deficit]) -> str:
