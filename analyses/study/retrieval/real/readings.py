@@ -85,7 +85,7 @@ def readings(found: Sequence[Found]) -> dict[tuple[str, Family], HeadCount]:
     for each in found:
         for family in FAMILIES:
             table = error_table(each, family)
-            if table["heads"].nunique() > 2:
+            if len(each.heads(family)) > 2:
                 answers[each.plan.kind, family] = heads_needed(table, complete=False)
     return answers
 

@@ -112,7 +112,8 @@ def width_claim(rows: Sequence[Deficit], command: str, *, seeds: int) -> Measure
 
 
 def _both(*pairs: tuple[Estimate, Any]) -> Verdict:
-    return worse(*(judge_figure(made.value, figure, tolerance=TOLERANCE) for made, figure in pairs))
+    verdicts: list[Verdict] = [judge_figure(made.value, figure, tolerance=TOLERANCE) for made, figure in pairs]
+    return worse(*verdicts)
 
 
 def worse(*verdicts: Verdict) -> Verdict:
