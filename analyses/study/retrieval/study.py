@@ -52,6 +52,10 @@ def run(options: StudyOptions, report: Report | None = None) -> dict[str, Any]:
     require_folder(options.out)
     if options.seeds < 2:
         raise ValueError(f"a study needs at least 2 seeds to show a spread, not {options.seeds}")
+    if not options.synthetic_only:
+        from analyses.study.retrieval.real import wanted_sources
+
+        wanted_sources(options)  # a wrong place is said before hours of training
     found = _find(options, report, started)
     part = _real(options, report)
     claims, requirements = [*judge(found), *part.claims], [*bars(found), *part.bars]

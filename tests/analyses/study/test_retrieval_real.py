@@ -304,3 +304,11 @@ def test_a_cell_knows_its_model():
     design = cell.architecture(features=4, classes=10, layers=1)
     assert (design.config["d_model"], design.config["d_head"], design.config["n_heads"]) == (24, 5, 5)
     assert cell.name == "digits-T16-h5-E24"
+
+
+def test_a_study_says_that_a_place_is_wrong_before_it_trains(tmp_path, monkeypatch):
+    from analyses.study.retrieval import study
+
+    monkeypatch.setattr(study, "_find", lambda *rest: pytest.fail("trained"))
+    with pytest.raises(FileNotFoundError, match="no such file or folder"):
+        study.run(StudyOptions(tmp_path, images=str(tmp_path / "nowhere")))

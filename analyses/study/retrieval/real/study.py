@@ -11,10 +11,10 @@ from analyses.options.retrieval import StudyOptions
 from analyses.study.retrieval.bars import Bar, most
 from analyses.study.retrieval.part import Part
 from analyses.study.retrieval.real import figures
-from analyses.study.retrieval.real.plans import plans
+from analyses.study.retrieval.real.plans import Plan, plans
 from analyses.study.retrieval.real.readings import Deficit, deficits, frame, pooled_width, readings
 from analyses.study.retrieval.real.runs import Found, measure
-from analyses.study.retrieval.real.sources import source
+from analyses.study.retrieval.real.sources import Source, source
 from analyses.study.retrieval.real.verdicts import figures_of, passages_claim, pictures_claim, points, width_claim
 from interp.render import Figure, Section, percent
 
@@ -27,23 +27,35 @@ def real_part(options: StudyOptions, report: Report | None = None) -> Part:
 
     Raises FileNotFoundError and ValueError for pictures or passages that cannot be read.
     """
-    wanted = [
-        replace(plan, seeds=min(plan.seeds, options.seeds))
-        for plan in plans(quick=options.quick, pictures=options.images is not None)
-    ]
-    sources = {
-        plan.kind: source(plan, images=options.images, passages=options.passages, seed=options.common.seed)
-        for plan in wanted
-    }
+    wanted = asked(options)
     found = measure(
         wanted,
-        sources,
+        wanted_sources(options),
         options.out / "real",
         seed=options.common.seed,
         report=report,
         device=options.common.device,
     )
     return part_of(found, command_of(options), quick=options.quick)
+
+
+def asked(options: StudyOptions) -> list[Plan]:
+    """The plans of a request."""
+    return [
+        replace(plan, seeds=min(plan.seeds, options.seeds))
+        for plan in plans(quick=options.quick, pictures=options.images is not None)
+    ]
+
+
+def wanted_sources(options: StudyOptions) -> dict[str, Source]:
+    """kind -> the data of a request, found but not read yet.
+
+    Raises FileNotFoundError and ValueError for pictures or passages that cannot be read.
+    """
+    return {
+        plan.kind: source(plan, images=options.images, passages=options.passages, seed=options.common.seed)
+        for plan in asked(options)
+    }
 
 
 def part_of(found: Sequence[Found], command: str, *, quick: bool = False) -> Part:
