@@ -130,14 +130,18 @@ def reach_sentence(found: Found, bar: float) -> str:
     parts = [
         f"{percent(bar, 1)} at every length "
         + (f"from {grown} heads on" if grown else "with no head count measured")
-        + f" at {found.plan.width} numbers a head, "
+        + f" at {found.plan.width} numbers a head (growing), "
         + (f"from {fixed} on" if fixed else "with none")
-        + f" at {total} in all."
+        + f" at {total} in all (fixed)."
     ]
-    answer = readings([found]).get((found.plan.kind, "growing"))
-    if answer is not None:
-        needed = "no fall within range" if answer.needed is None else f"{answer.needed} heads"
-        parts.append(f"The change point of the errors: {needed} ({percent(answer.probability, 0)}).")
+    answers = readings([found])
+    read = [
+        f"{'beyond range' if answer.needed is None else answer.needed} ({percent(answer.probability, 0)}) {family}"
+        for family, answer in ((name, answers.get((found.plan.kind, name))) for name in FAMILIES)
+        if answer is not None
+    ]
+    if read:
+        parts.append(f"Heads needed by the change point of the errors: {', '.join(read)}.")
     return " ".join(parts)
 
 
