@@ -78,7 +78,7 @@ def part_of(found: Sequence[Found], command: str, *, quick: bool = False) -> Par
     return Part(
         claims=claims,
         bars=[_cost(hours)] if by_kind else [],
-        sections=_sections(by_kind, rows, drawn, sum(seconds.values())),
+        sections=_sections(by_kind, rows, drawn, float(sum(seconds.values()))),
         figures=drawn,
         tables={"real_cells": frame(list(by_kind.values()))} if by_kind else {},
         results={
