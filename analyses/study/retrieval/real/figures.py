@@ -39,9 +39,9 @@ def head_curves(found: Found) -> Figure:
         f"{few} head{'s' if few > 1 else ''} to {percent(last.value, 1)} at {many}"
         + (f"; one head of the fixed total width has {percent(wide.value, 1)}." if wide else "."),
         caption=f"{found.source[:1].upper()}{found.source[1:]}, {found.plan.train} sequences to train on, "
-        f"{found.plan.layers} layers, {found.plan.seeds} seeds: mean and its bootstrap interval. Solid: {found.plan.width} numbers a head. Dashed: "
-        f"{found.plan.total} in all, shared by the heads. Pale: the solid models on {found.plan.held} sequences held "
-        f"out.{paper}",
+        f"{found.plan.layers} layers, {found.plan.seeds} seeds: mean and its bootstrap interval. Solid: "
+        f"{found.plan.width} numbers a head. Dashed: {found.plan.total} in all, shared by the heads. Pale: the solid "
+        f"models on {found.plan.held} sequences held out.{paper}",
     )
 
 
