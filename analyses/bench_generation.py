@@ -63,6 +63,7 @@ def measure(depth: int, trees: int, *, pairs: int = PAIRS) -> dict[str, Any]:
         "ratio": {"min": min(ratios), "median": float(np.median(ratios)), "max": max(ratios)},
         "max_difference": float(different),
         "work": work(ours, model, prompts, steps),
+        "seconds": float(np.median([own for _, own, _ in times])),
         "peak_memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     }
 

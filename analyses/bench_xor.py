@@ -52,7 +52,7 @@ def measure(case: Case, pairs: int) -> dict[str, Any]:
     models = draw(task, width=default_width(case.bits), seeds=(0,))
     _, exact = population_objective(models)
     count = None if case.error is None else _samples_for(models, exact, case.error)
-    ratios, worst = [], 0.0
+    ratios, own, worst = [], [], 0.0
     for pair in range(pairs):
         began = time.process_time()
         if count is None:
@@ -67,6 +67,7 @@ def measure(case: Case, pairs: int) -> dict[str, Any]:
         ours = (time.process_time() - began) / repeats
         worst = max(worst, float((found - exact).norm() / exact.norm()))
         ratios.append(theirs / ours)
+        own.append(ours)
         if theirs + ours > 20:
             break
     peer = (
@@ -79,6 +80,8 @@ def measure(case: Case, pairs: int) -> dict[str, Any]:
         "ratio": {"min": min(ratios), "median": float(np.median(ratios)), "max": max(ratios)},
         "max_difference": worst,
         "work": work(models),
+        "seconds": float(np.median(own)),
+        "dtype": "float64",
         "peak_memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     }
 

@@ -155,7 +155,9 @@ class Claims:
 class Bench:
     """A benchmark: ratios of CPU time against a peer in one run, with the equality of results checked."""
 
-    name: Annotated[Literal["patching", "training", "generation", "xor", "retrieval", "startup"], tyro.conf.Positional]
+    name: Annotated[
+        Literal["patching", "training", "generation", "xor", "retrieval", "startup", "sweep"], tyro.conf.Positional
+    ]
     quick: bool = False
     """Smaller cases, one pair each."""
     common: Common = field(default_factory=Common)

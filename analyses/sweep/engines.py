@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import socket
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -100,7 +101,7 @@ def _loky(workers: int | None) -> Engine:
 @contextmanager
 def _dask(library: Any, address: str, workers: int | None) -> Iterator[Engine]:
     try:
-        client = library.Client(address, timeout=PATIENCE, set_as_default=True)
+        client = _in_time(lambda: library.Client(address, timeout=PATIENCE, set_as_default=True))
     except (OSError, TimeoutError, ValueError) as error:
         raise ValueError(_silent(address, "dask", error)) from None
     with client:
@@ -114,7 +115,7 @@ def _dask(library: Any, address: str, workers: int | None) -> Iterator[Engine]:
 @contextmanager
 def _ray(library: Any, address: str, workers: int | None) -> Iterator[Engine]:
     try:
-        library.init(address=address, logging_level="ERROR", log_to_driver=False)
+        _in_time(lambda: library.init(address=address, logging_level="ERROR", log_to_driver=False))
     except Exception as error:
         raise ValueError(_silent(address, "ray", error)) from None
     try:
@@ -127,6 +128,27 @@ def _ray(library: Any, address: str, workers: int | None) -> Iterator[Engine]:
         yield Engine("ray", min(workers or cores, cores), "ray", None, lost)
     finally:
         library.shutdown()
+
+
+def _in_time(connect: Callable[[], Any]) -> Any:
+    """What `connect` returns. Raises TimeoutError where it has not after the time, whatever it waits for then."""
+    found: list[Any] = []
+
+    def run() -> None:
+        try:
+            found.append((connect(), None))
+        except BaseException as error:
+            found.append((None, error))
+
+    thread = threading.Thread(target=run, daemon=True, name="connecting")
+    thread.start()
+    thread.join(PATIENCE)
+    if not found:
+        raise TimeoutError("it was reached, and says nothing")
+    result, error = found[0]
+    if error is not None:
+        raise error
+    return result
 
 
 def _knock(address: str, name: str) -> None:

@@ -53,7 +53,7 @@ def duration(seconds: float) -> str:
     for size, unit in ((3600, "h"), (60, "min")):
         if seconds >= 2 * size:
             return f"{seconds / size:.3g} {unit}"
-    return f"{seconds:.2g} s"
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
 
 
 def estimate(engine: Engine, units: Sequence[Unit], *, device: str, row_bytes: int) -> Cost:
@@ -76,11 +76,12 @@ def estimate(engine: Engine, units: Sequence[Unit], *, device: str, row_bytes: i
             whole = timed.seconds * (1.0 if timed.sure else early.get(_kind(unit), 1.0))
             seconds |= {each.key: whole * works[each.key] / works[unit.key] for each in stratum}
     known = [timed for timed in found.values() if timed is not None]
-    busy = sum(t.spent * t.ratio for t in known) / max(sum(t.spent for t in known), 1e-9) if known else 1.0
-    total = sum(seconds.values())
+    spent = float(sum(timed.spent for timed in known))
+    busy = sum(timed.spent * timed.ratio for timed in known) / spent if spent else 1.0
+    total = float(sum(seconds.values()))
     wall = max(total / engine.workers, max(seconds.values(), default=0.0)) * busy
     runs = sum(len(unit.seeds) for unit in units)
-    return Cost(total, wall, runs * row_bytes, len(chosen), sum(t.spent for t in known), seconds)
+    return Cost(total, wall, runs * row_bytes, len(chosen), spent, seconds)
 
 
 def _early(

@@ -20,7 +20,7 @@ from pathlib import Path
 
 FILE = """
 seeds = 20
-together = 5
+together = 2
 [[grid]]
 task = "xor"
 method = "plain"
@@ -49,9 +49,9 @@ def finished(process: subprocess.Popen[str]) -> dict:
 
 
 def kill_during(process: subprocess.Popen[str], out: Path, delay: float, *, at_work: bool) -> bool:
-    """SIGKILL after `delay` seconds, counted from its first claim where `at_work`. False where it ended before."""
-    claims = out / "claims.json"
-    while at_work and process.poll() is None and not (claims.is_file() and len(claims.read_text()) > 2):
+    """SIGKILL after `delay` seconds, counted from its first new result where `at_work`. False where it ended before."""
+    before = done(out)
+    while at_work and process.poll() is None and done(out) == before:
         time.sleep(0.01)
     try:
         process.wait(delay)
@@ -60,6 +60,12 @@ def kill_during(process: subprocess.Popen[str], out: Path, delay: float, *, at_w
         process.communicate()
         return True
     return False
+
+
+def done(out: Path) -> int:
+    """How many lines of results there are."""
+    results = out / "results.jsonl"
+    return results.read_bytes().count(b"\n") if results.is_file() else 0
 
 
 def figures(out: Path) -> dict[str, dict]:
@@ -93,11 +99,10 @@ def main() -> None:
     broken, kills, lines = folder / "broken", 0, [0]
     while kills < asked.kills:
         process = start(file, broken, "--workers", asked.workers)
-        if not kill_during(process, broken, rng.uniform(0, 1.5 if kills % 4 else 6), at_work=kills % 4 != 0):
+        if not kill_during(process, broken, rng.uniform(0, 0.6 if kills % 4 else 6), at_work=kills % 4 != 0):
             break
         kills += 1
-        results = broken / "results.jsonl"
-        lines.append(len(results.read_text().splitlines()) if results.is_file() else 0)
+        lines.append(done(broken))
     last = finished(start(file, broken, "--workers", asked.workers))
     print(f"killed {kills} times, with {lines[1:]} runs done; then {last['new']} new ones", flush=True)
     assert figures(broken) == expected

@@ -1,0 +1,92 @@
+"""The same sweep on processes of this machine and on a dask cluster; engines that are not there."""
+
+import builtins
+import os
+import signal
+import socket
+import time
+import warnings
+
+import pytest
+
+from analyses.sweep import engines
+from analyses.sweep.configuration import Configuration, Unit
+from analyses.sweep.engines import WorkersLost, opened
+from analyses.sweep.run import sweep
+from analyses.sweep.store import Store
+
+UNITS = [Unit(Configuration.of("xor", {"bits": bits, "width": 12}), (0, 1, 2)) for bits in (16, 20, 24)]
+
+
+def measured(folder, engine):
+    with Store(folder) as store:
+        sweep(UNITS, store, engine)
+        return {key: row["measured"] for key, row in store.rows.items()}
+
+
+@pytest.fixture
+def cluster():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from distributed import LocalCluster
+
+        with LocalCluster(
+            n_workers=1, threads_per_worker=2, processes=False, protocol="tcp://", dashboard_address=None
+        ) as made:
+            yield made
+
+
+@pytest.mark.filterwarnings("ignore")  # of distributed itself
+def test_loky_and_dask_have_equal_results(tmp_path, cluster):
+    with opened("loky", workers=1) as engine:
+        here = measured(tmp_path / "loky", engine)
+    with opened("dask", address=cluster.scheduler_address) as engine:
+        assert (engine.workers, engine.parent) == (2, None)
+        there = measured(tmp_path / "dask", engine)
+    assert len(here) == 9
+    assert here == there
+
+
+def test_an_engine_that_is_not_installed_names_its_extra(monkeypatch):
+    real = builtins.__import__
+
+    def without(name, *rest, **more):
+        if name.split(".")[0] in ("distributed", "ray"):
+            raise ImportError(name)
+        return real(name, *rest, **more)
+
+    monkeypatch.setattr(engines.importlib, "import_module", without)
+    for name in ("dask", "ray"):
+        with (
+            pytest.raises(ValueError, match=rf"{name} is not installed: pip install 'headlab\[{name}\]'"),
+            opened(name, address="h:1"),
+        ):
+            pass
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_listener_that_is_no_cluster_is_given_up_in_time(monkeypatch):
+    monkeypatch.setattr(engines, "PATIENCE", 1.0)
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        with pytest.raises(ValueError, match="no dask cluster answers"), opened("dask", address=address):
+            pass
+
+
+def _die_over(number):
+    if number == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(0.01)
+    return number
+
+
+def test_a_killed_worker_process_is_told_from_an_error():
+    with opened("loky", workers=2) as engine:
+        with pytest.raises(WorkersLost):
+            list(engine.results(_die_over, [(0,), (1,), (2,)]))
+        assert sorted(engine.results(_die_over, [(0,), (2,)])) == [0, 2]
+        assert engine.apart(_die_over, 3) == 3
+        with pytest.raises(WorkersLost):
+            engine.apart(_die_over, 1)
