@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import SupportsInt
 
+from interp.render.caps import left_out, with_sentence
 from interp.render.figure import WIDE, Drawing, Figure, drawing
 from interp.render.marks import TICK
 from interp.render.svg import Element, el, escape, group, label, measure, n, path
 from interp.render.text import Real, Rich, plain
+
+MOST_NAMES = 400
+MOST_ARCS = 4000
 
 
 def arc_diagram(
@@ -35,7 +39,8 @@ def arc_diagram(
     forward, backward: the sentences above and below, with the counts; `*_short` and `*_note`: two short lines each for
     the narrow drawing. order: what the order is, top right. hubs: places of names in bold. listing: the summary of a
     list of the backward arcs as text; none where empty. width: of the wide drawing, for a figure beside text (620).
-    Raises ValueError for no names, and IndexError for an arc to a name that is not there.
+    Past 400 names, or 4000 arcs between them, the first are drawn, and the picture says so. Raises ValueError for no
+    names, and IndexError for an arc to a name that is not there.
     """
     if not names:
         raise ValueError("an arc diagram needs at least one name")
@@ -43,6 +48,9 @@ def arc_diagram(
     for i, j in pairs:
         if not (0 <= i < len(names) and 0 <= j < len(names)):
             raise IndexError(f"the arc ({i}, {j}) leaves the {len(names)} names, which count from 0")
+    kept = [(i, j) for i, j in pairs if max(i, j) < MOST_NAMES]
+    said = left_out((len(names), MOST_NAMES, "names"), (len(kept), MOST_ARCS, "arcs between them"))
+    names, pairs = names[:MOST_NAMES], kept[:MOST_ARCS]
     bolds = frozenset(int(hub) for hub in hubs)
     wide = _wide(names, pairs, bolds, forward, backward, order, float(width))
     narrow = _narrow(
@@ -54,7 +62,7 @@ def arc_diagram(
     after = (
         f'<details><summary>{escape(listing)}</summary><ul class="hl-list">{lines}</ul></details>' if listing else ""
     )
-    return Figure(title, description, caption, wide, narrow, after=after, assets=("figure.js",))
+    return with_sentence(Figure(title, description, caption, wide, narrow, after=after, assets=("figure.js",)), said)
 
 
 def _heights(pairs: Sequence[tuple[int, int]], highest: Real) -> dict[int, Real]:

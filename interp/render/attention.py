@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from interp.render.caps import left_out, with_sentence
 from interp.render.diverging import array
 from interp.render.figure import NARROW, WIDE, Drawing, Figure, drawing
 from interp.render.marks import TICK, badge, badge_width
 from interp.render.svg import Element, label, measure, rect
 from interp.render.text import Real, Rich, mono, number, token
 from interp.render.theme import Head, head
+
+MOST_TILES = 48
+MOST_TOKENS = 64
 
 
 @dataclass(frozen=True)
@@ -41,14 +45,21 @@ def attention_tiles(
     """A small picture per head and condition: one box per token, filled from below, the number above, the token below.
 
     columns: tiles a row in the wide drawing (the narrow one has two). mono: the tokens are single symbols.
-    Raises ValueError where a tile's values and tokens differ in number, or a value is not in [0, 1].
+    Past 48 tiles, or 64 tokens in one, the first are drawn, and the picture says so. Raises ValueError where a tile's
+    values and tokens differ in number, or a value is not in [0, 1].
     """
     if not tiles:
         raise ValueError("attention tiles need at least one tile")
     shown = [(tile, _shares(tile)) for tile in tiles]
+    most = max(len(values) for _, values in shown)
+    said = left_out((len(tiles), MOST_TILES, "tiles"), (most, MOST_TOKENS, "tokens"))
+    shown = [
+        (replace(tile, tokens=list(tile.tokens)[:MOST_TOKENS]), values[:MOST_TOKENS])
+        for tile, values in shown[:MOST_TILES]
+    ]
     wide = _tile_sheet(shown, min(columns, len(tiles)), WIDE, digits, mono)
     narrow = _tile_sheet(shown, min(2, len(tiles)), NARROW, digits, mono)
-    return Figure(title, description, caption, wide, narrow)
+    return with_sentence(Figure(title, description, caption, wide, narrow), said)
 
 
 def _shares(tile: AttentionTile) -> list[Real]:

@@ -7,12 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, SupportsFloat
 
+from interp.render.caps import left_out, with_sentence
 from interp.render.diverging import array
 from interp.render.figure import NARROW, WIDE, Drawing, Figure, drawing
 from interp.render.marks import TICK, badge, lines_of
 from interp.render.svg import Element, el, group, label, line, measure, n, path
 from interp.render.text import Real, Rich, italic, plain, signed, spans
 from interp.render.theme import Head, head
+
+MOST_PANELS = 12
+MOST_NODES = 32
 
 
 @dataclass(frozen=True)
@@ -92,13 +96,17 @@ def circuit_diagram(
 
     panels: one per input (two a row in the wide drawing, below each other in the narrow one). headings: one per
     column. threshold: where the slider starts, in `unit`; without scripts there is no slider and every edge is drawn.
-    The words positive, negative, size, control, count label the legend and the slider. Raises ValueError for no panels
-    and for a value that is not finite, IndexError for an edge to a node that is not there.
+    The words positive, negative, size, control, count label the legend and the slider. Past 12 panels, or 32 nodes in
+    a column, the first are drawn, and the picture says so. Raises ValueError for no panels and for a value that is not
+    finite, IndexError for an edge to a node that is not there.
     """
     if not panels:
         raise ValueError("a circuit diagram needs at least one panel")
     for panel in panels:
         _check(panel, headings)
+    deepest = max(len(column) for panel in panels for column in panel.columns)
+    said = left_out((len(panels), MOST_PANELS, "panels"), (deepest, MOST_NODES, "nodes of a column"))
+    panels = [_cut(panel) for panel in panels[:MOST_PANELS]]
     largest = max((abs(float(link.value)) for panel in panels for link in panel.links), default=0.0) or 1.0
     total = sum(len(panel.links) for panel in panels)
     words = _Words(tuple(headings), unit, positive, negative, size, largest)
@@ -126,7 +134,13 @@ def circuit_diagram(
             data_count=count.replace("{unit}", unit),
         )
     )
-    return Figure(title, description, caption, wide, narrow, before=before, assets=("figure.js",))
+    figure = Figure(title, description, caption, wide, narrow, before=before, assets=("figure.js",))
+    return with_sentence(figure, said)
+
+
+def _cut(panel: CircuitPanel) -> CircuitPanel:
+    links = [link for link in panel.links if max(link.source[1], link.target[1]) < MOST_NODES]
+    return replace(panel, columns=[list(column)[:MOST_NODES] for column in panel.columns], links=links)
 
 
 def _step(largest: Real) -> Real:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from interp.render.caps import left_out, with_sentence
 from interp.render.figure import Figure
 from interp.render.svg import escape, html
 from interp.render.text import Rich, plain
@@ -18,6 +19,9 @@ _MARKS = {
     "not in quick": "–",
 }
 VERDICTS = tuple(_MARKS)
+
+
+MOST_ROWS = 300
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,8 @@ def claims_table(
 ) -> Figure:
     """Claims as a table (HTML, no drawing); rules: verdict -> the rule by which it is given, printed below.
 
-    Raises ValueError for a verdict that does not exist, and for a link that leaves the folder.
+    Past 300 rows the first are shown, and the table says so. Raises ValueError for a verdict that does not exist, and
+    for a link that leaves the folder.
     """
     for row in rows:
         if row.verdict not in VERDICTS:
@@ -58,12 +63,13 @@ def claims_table(
     if len(headings) != 4:
         raise ValueError(f"the table has four columns, and {len(headings)} headings were given")
     head = "".join(f'<th scope="col">{escape(one)}</th>' for one in headings)
-    body = "".join(_row(row, headings) for row in rows)
+    body = "".join(_row(row, headings) for row in rows[:MOST_ROWS])
     table = f'<table class="hl-claims"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
     told = " ".join(f"<b>{escape(verdict)}</b>: {html(text)}." for verdict, text in (rules or {}).items())
     after = f'<p class="hl-rules">{told}</p>' if told else ""
     alternative = f' aria-label="{escape(title)}: {escape(description)}"'
-    return Figure(title, description, caption, body=table.replace("<table", f"<table{alternative}", 1), after=after)
+    figure = Figure(title, description, caption, body=table.replace("<table", f"<table{alternative}", 1), after=after)
+    return with_sentence(figure, left_out((len(rows), MOST_ROWS, "claims")))
 
 
 def _row(row: ClaimRow, headings: Sequence[str]) -> str:

@@ -10,12 +10,17 @@ from typing import Literal, SupportsFloat
 import numpy as np
 
 from interp.render.axis import Axis, Ruler, ruler
+from interp.render.caps import left_out, with_sentence
 from interp.render.figure import NARROW, WIDE, Drawing, Figure, drawing
 from interp.render.marks import TICK, apart, axis_height, bottom_axis
 from interp.render.phases import Phase, phase_marks, phase_names
-from interp.render.series import Curve, Series, drawn, inside, named, series
+from interp.render.series import Curve, Series, drawn, inside, named, series, thinned
 from interp.render.svg import Element, group, label, line, measure, n
 from interp.render.text import Real, Rich, Span, bold, plain, spans
+
+MOST_PANELS = 12
+MOST_CURVES = 24
+MOST_POINTS = 400
 
 
 @dataclass(frozen=True)
@@ -49,18 +54,27 @@ def curve_chart(
 ) -> Figure:
     """Curves over one x axis (log(step + 1) unless told otherwise), panels below each other, phases shaded in turn.
 
-    Raises ValueError for no curves, for x, y, low, high of different lengths, and for a log axis with values <= 0.
+    Past 12 panels or 24 curves in one the first are drawn; a curve of more than 400 points is drawn through 400 of
+    them, evenly chosen; the picture says so. Raises ValueError for no curves, for x, y, low, high of different
+    lengths, and for a log axis with values <= 0.
     """
     if not panels or not any(panel.curves for panel in panels):
         raise ValueError("a chart needs at least one curve")
-    read = [[series(curve) for curve in panel.curves] for panel in panels]
+    most = max(len(panel.curves) for panel in panels)
+    said = left_out((len(panels), MOST_PANELS, "panels"), (most, MOST_CURVES, "curves of a panel"))
+    panels = [replace(panel, curves=list(panel.curves)[:MOST_CURVES]) for panel in panels[:MOST_PANELS]]
+    whole = [[series(curve) for curve in panel.curves] for panel in panels]
+    longest = max(len(one.x) for curves in whole for one in curves)
+    if longest > MOST_POINTS:
+        said = f"{said} Drawn through {MOST_POINTS} of {longest} points.".strip()
+    read = [[thinned(one, MOST_POINTS) for one in curves] for curves in whole]
     axis = axis or Axis(scale="log1p")
     across = [float(x) for curves in read for curve in curves for x in curve.x] + [float(one.start) for one in phases]
     starts = [float(one.start) for one in phases]
     if starts != sorted(starts):
         raise ValueError(f"phases begin one after the other, and these begin at {starts}")
     wide = _wide(panels, read, axis, across, phases)
-    return Figure(title, description, caption, wide, _narrow(panels, read, axis, across, phases))
+    return with_sentence(Figure(title, description, caption, wide, _narrow(panels, read, axis, across, phases)), said)
 
 
 def _vertical(panel: CurvePanel, read: Sequence[Series], bottom: Real, top: Real) -> Ruler:

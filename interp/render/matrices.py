@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from interp.render.caps import left_out, with_sentence
 from interp.render.diverging import array, dashes, heat, symmetric_limit
 from interp.render.figure import NARROW, WIDE, Drawing, Figure, drawing
 from interp.render.marks import TICK, badge, badge_width, diverging_key, lines_of
 from interp.render.svg import Element, group, label, measure, n, path, rect
 from interp.render.text import Real, Rich, mono, plain
 from interp.render.theme import Head, head
+
+MOST_PAIRS = 12
+MOST_SIDE = 160
 
 
 @dataclass(frozen=True)
@@ -54,8 +58,8 @@ def weight_matrices(
     """Matched heads beside each other: per pair (learned, constructed) a QK strip and an OV matrix each.
 
     pairs: one per matched head, of one or two HeadMatrices. groups: how the rows divide; their counts add up to the
-    rows. similarity: one line per pair, below it. Two pairs stand side by side in the wide drawing. Raises ValueError
-    where counts and shapes differ.
+    rows. similarity: one line per pair, below it. Two pairs stand side by side in the wide drawing. Past 12 pairs, 160
+    rows or 160 columns the first are drawn, and the picture says so. Raises ValueError where counts and shapes differ.
     """
     if not pairs or any(not 1 <= len(pair) <= 2 for pair in pairs):
         raise ValueError("weight matrices need at least one pair, and one or two models in each")
@@ -72,8 +76,26 @@ def weight_matrices(
     for one in groups:
         if one.names and len(one.names) != one.count:
             raise ValueError(f"a group of {one.count} rows has {len(one.names)} names")
+    said = left_out((len(pairs), MOST_PAIRS, "pairs"), (rows, MOST_SIDE, "rows"), (shape[1], MOST_SIDE, "columns"))
+    shown = [[_cut(one) for one in pair] for pair in shown[:MOST_PAIRS]]
+    groups, columns = _first(groups, MOST_SIDE), min(shape[1], MOST_SIDE)
     words = _Words(tuple(groups), tuple(similarity), negative, positive, qk_heading, ov_heading)
-    return Figure(title, description, caption, _wide(shown, words, shape[1]), _narrow(shown, words, shape[1]))
+    figure = Figure(title, description, caption, _wide(shown, words, columns), _narrow(shown, words, columns))
+    return with_sentence(figure, said)
+
+
+def _cut(one: _Read) -> _Read:
+    return replace(one, qk=one.qk[:MOST_SIDE], ov=one.ov[:MOST_SIDE, :MOST_SIDE])
+
+
+def _first(groups: Sequence[RowGroup], most: int) -> list[RowGroup]:
+    """The groups of the first `most` rows, the last one cut."""
+    kept: list[RowGroup] = []
+    for one in groups:
+        count = min(one.count, most - sum(each.count for each in kept))
+        if count > 0:
+            kept.append(replace(one, count=count, names=list(one.names)[:count]))
+    return kept
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, SupportsFloat
 
 import numpy as np
@@ -72,6 +72,15 @@ def series(curve: Curve) -> Series:
         owners = heads_of(curve.heads)
         colour = owners[0].colour
     return Series(curve, owners, colour, x, y, low, high)
+
+
+def thinned(read: Series, most: int) -> Series:
+    """At most `most` of the points, evenly chosen, the first and the last among them."""
+    if len(read.x) <= most:
+        return read
+    kept = np.unique(np.linspace(0, len(read.x) - 1, most).round().astype(int))
+    low, high = (None if side is None else side[kept] for side in (read.low, read.high))
+    return replace(read, x=read.x[kept], y=read.y[kept], low=low, high=high)
 
 
 def inside(read: Series, x: Ruler) -> np.ndarray:

@@ -9,12 +9,16 @@ from typing import Any, Literal, SupportsFloat
 import numpy as np
 
 from interp.render.axis import Axis, Ruler, ruler
+from interp.render.caps import left_out, with_sentence
 from interp.render.diverging import array
 from interp.render.figure import Drawing, Figure, drawing
 from interp.render.marks import TICK, axis_height, bottom_axis, diamond, dot, stacked
 from interp.render.svg import Element, el, group, hatch, label, line, measure, rect, url
 from interp.render.text import Real, Rich, plain
 from interp.render.theme import Head, heads
+
+MOST_ROWS = 40
+MOST_VALUES = 128
 
 
 @dataclass(frozen=True)
@@ -67,17 +71,21 @@ def strip_chart(
 
     rows: see StripRow; equal values stack in one column. axis: domain and ticks from the data where left out. limit: a
     proven limit, drawn as a solid line with the forbidden region hatched over the bounded rows. result_heading: above
-    the right column. Raises ValueError for no rows and for a value that is not finite.
+    the right column. Past 40 rows, or 128 values in a row, the first are drawn, and the picture says so. Raises
+    ValueError for no rows and for a value that is not finite.
     """
     rows = [*(row for row in rows if row.bounded), *(row for row in rows if not row.bounded)]
     if not rows:
         raise ValueError("a strip chart needs at least one row")
     values = [_values(row) for row in rows]
+    most = max(map(len, values))
+    said = left_out((len(rows), MOST_ROWS, "rows"), (most, MOST_VALUES, "values of a row"))
+    rows, values = rows[:MOST_ROWS], [row[:MOST_VALUES] for row in values[:MOST_ROWS]]
     axis = axis or Axis()
     every = [value for row in values for value in row] + ([float(limit.value)] if limit else [])
     wide = _wide(rows, values, axis, limit, result_heading, every)
     narrow = _narrow(rows, values, axis, limit, every)
-    return Figure(title, description, caption, wide, narrow)
+    return with_sentence(Figure(title, description, caption, wide, narrow), said)
 
 
 def _values(row: StripRow) -> list[Real]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from interp.render.axis import Axis, ruler
+from interp.render.caps import left_out, with_sentence
 from interp.render.contrast import readable_opacity
 from interp.render.diverging import array
 from interp.render.figure import NARROW, WIDE, Figure, drawing
@@ -17,6 +18,9 @@ from interp.render.svg import Element, group, label, line, measure, n, rect
 from interp.render.text import Real, Rich, percent, plain
 from interp.render.theme import Head, head
 from interp.render.theme import heads as heads_of
+
+MOST_HEADS = 48
+MOST_ROLES = 12
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,8 @@ def usage_chart(
 
     usage: [head, role], at least 0; opacity = value / largest. texts: what is printed in each cell (the value in %
     where left out); notes: a second, smaller line. score: a strip beside the table (below it where the table is wide).
-    Raises ValueError where shapes and labels differ, or a value is negative or not finite.
+    Past 48 heads or 12 roles the first are drawn, and the picture says so. Raises ValueError where shapes and labels
+    differ, or a value is negative or not finite.
     """
     shares = array(usage)
     owners = [head(one) for one in heads]
@@ -73,7 +78,10 @@ def usage_chart(
             raise ValueError(f"{name} must hold {len(owners)} rows of {len(roles)}, one for each head and role")
     if len(under) != len(roles):
         raise ValueError(f"there are {len(roles)} roles and {len(under)} notes for them")
-    words = _Table(shares, owners, tuple(roles), tuple(under), printed, below)
+    said = left_out((len(owners), MOST_HEADS, "heads"), (len(roles), MOST_ROLES, "roles"))
+    printed, below = ([row[:MOST_ROLES] for row in part[:MOST_HEADS]] for part in (printed, below))
+    shares, owners = shares[:MOST_HEADS, :MOST_ROLES], owners[:MOST_HEADS]
+    words = _Table(shares, owners, tuple(roles)[:MOST_ROLES], tuple(under)[:MOST_ROLES], printed, below)
     table, width, height = _table(words, 640 if score else WIDE, 140)
     beside = WIDE - 10 - max(width + 72, 476) >= 340
     parts: list[Element | None] = [table]
@@ -92,7 +100,7 @@ def usage_chart(
         drawn, tall = _strip(score, 10, NARROW - 12)
         parts.append(group(drawn, transform=f"translate(0 {n(height + 44)})"))
         deep = height + 44 + tall
-    return Figure(title, description, caption, wide, drawing(NARROW, deep + 4, parts))
+    return with_sentence(Figure(title, description, caption, wide, drawing(NARROW, deep + 4, parts)), said)
 
 
 @dataclass(frozen=True)
