@@ -85,7 +85,8 @@ from models.esp.training import train
 trained = train(task, heads=2, method="cross-entropy", seeds=range(4))
 model = trained.best.model
 seen = look(model, task)
-two_head_circuit(task, seen, *one_arc(model, task, seen.order, shown_arc(task)))
+arc = shown_arc(task)
+two_head_circuit(task, seen, *one_arc(model, task, seen.order, arc), whose="the best of four trained models")
 
 # %% [markdown]
 # ## Find it again

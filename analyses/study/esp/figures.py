@@ -150,11 +150,19 @@ def shown_arc(task: EspTask) -> tuple[int, int]:
     return max((arc for arc in task.graph.arcs if arc[0] != arc[1]), key=lambda a: (degree[a[0]] + degree[a[1]], a))
 
 
-def two_head_circuit(task: EspTask, looks: TwoHeads, logit_parts: np.ndarray, pair_parts: np.ndarray) -> Figure:
+def two_head_circuit(
+    task: EspTask,
+    looks: TwoHeads,
+    logit_parts: np.ndarray,
+    pair_parts: np.ndarray,
+    *,
+    whose: str = "the seed of median specialisation",
+) -> Figure:
     """Both questions about one arc: token -> head -> logit.
 
     logit_parts: [selector, head, vertex], what a head adds to each vertex's logit, vertex mean removed. pair_parts:
     [selector, position, head], what it adds from each position to the right endpoint's logit minus the other's.
+    whose: which model it is, for the caption.
     """
     arc = shown_arc(task)
     names = short_names(task.graph.labels)
@@ -202,7 +210,7 @@ def two_head_circuit(task: EspTask, looks: TwoHeads, logit_parts: np.ndarray, pa
         title="The circuit of both questions about one arc",
         description=f"Under selector 1 head A, under selector 2 head B carries the answer, for the arc "
         f"{names[arc[0]]} to {names[arc[1]]}.",
-        caption="One arc, both questions, the seed of median specialisation. Token to head: contribution to the logit "
+        caption=f"One arc, both questions, {whose}. Token to head: contribution to the logit "
         "of the right endpoint minus the other. Head to logit: contribution to that logit, vertex mean removed. Final "
         "norm frozen at its value.",
     )
