@@ -15,12 +15,13 @@ from interp.render.document import document, rendered
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
-FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "notebooks"
 SECONDS = 600
 MISSING = "notebooks need jupytext, nbclient, nbconvert and ipykernel: pip install 'headlab[notebooks]'"
 WIDTHS = (1080, 620)
 # Warnings are errors in what the cells do, not in what importing these two libraries does.
-_SETUP = """
+_SETUP = r"""
 import warnings
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -28,18 +29,22 @@ with warnings.catch_warnings():
     import transformer_lens
 torch.set_num_threads(1)
 warnings.simplefilter("error")
+for own in ("ipykernel", "jupyter_client", "IPython", "zmq", "tornado", "traitlets", "asyncio"):
+    warnings.filterwarnings("ignore", module=own + r"(\.|$)")
 """
 _END = "warnings.simplefilter('ignore')  # the kernel's own shutdown may warn"
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _CAPTION = re.compile(r"<figcaption>(.*?)</figcaption>", re.DOTALL)
 _SPAN = re.compile(r"</?span[^>]*>")
 _MARKDOWN = re.compile(r"([\\*_`|$\[\]])")
 
 
-def sources(names: Sequence[str] = (), folder: Path = FOLDER) -> list[Path]:
+def sources(names: Sequence[str] = (), folder: Path | None = None) -> list[Path]:
     """The percent scripts of the notebooks in reading order; of `names` alone where some are given.
 
     Raises FileNotFoundError where this is no checkout, KeyError, with what there is, for an unknown name.
     """
+    folder = FOLDER if folder is None else folder
     found = sorted(folder.glob("[0-9]*.py"))
     if not found:
         raise FileNotFoundError(f"there are no notebooks in {folder}: they come with the repository, not the package")
@@ -82,12 +87,12 @@ def execute(source: Path) -> NotebookNode:
         kernel_name="python3",
         record_timing=False,
         extra_arguments=["--log-level=50"],
-        resources={"metadata": {"path": str(FOLDER.parent)}},
+        resources={"metadata": {"path": str(ROOT)}},
     )
     try:
         client.execute()
     except CellExecutionError as error:
-        raise RuntimeError(f"{source.name}: {str(error).strip()}") from None
+        raise RuntimeError(f"{source.name}: {_COLOURS.sub('', str(error)).strip()}") from None
     notebook.cells = notebook.cells[1:-1]
     notebook.metadata.pop("language_info", None)
     for number, cell in enumerate(cell for cell in notebook.cells if cell.cell_type == "code"):
@@ -101,7 +106,7 @@ def execute(source: Path) -> NotebookNode:
 
 
 def static(notebook: NotebookNode) -> NotebookNode:
-    """The notebook as it is kept: a figure is its SVG, which GitHub, nbviewer and every editor show, and its caption."""
+    """The notebook as it is kept: a figure is its SVG, which GitHub, nbviewer and editors show, and its caption."""
     from copy import deepcopy
 
     kept = deepcopy(notebook)
@@ -134,7 +139,7 @@ def write(notebook: NotebookNode) -> str:
 
 
 def page(notebook: NotebookNode, title: str) -> str:
-    """An executed notebook as one HTML file that opens offline: its words, its code, its figures with their controls."""
+    """An executed notebook as one HTML file that opens offline: words, code, and figures with their controls."""
     try:
         from nbconvert.filters.highlight import Highlight2HTML
         from nbconvert.filters.markdown import markdown2html

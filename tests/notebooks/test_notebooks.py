@@ -85,18 +85,10 @@ def test_it_ends_in_what_to_take_home():
         assert "## What to take home" in last.source
 
 
-@pytest.mark.parametrize(
-    ("cell", "said"),
-    [
-        ("1 / 0", "ZeroDivisionError"),
-        ("import warnings\nwarnings.warn('old', UserWarning)", "UserWarning: old"),
-        ("import sys\nprint('odd', file=sys.stderr)", "wrote to stderr: odd"),
-    ],
-)
-def test_a_cell_that_fails_or_warns_is_an_error(cell, said, tmp_path):
+def test_a_warning_is_an_error(tmp_path):
     script = tmp_path / "1_bad.py"
-    script.write_text(f"# %% [markdown]\n# # Bad\n\n# %%\n{cell}\n", encoding="utf-8")
-    with pytest.raises(RuntimeError, match=said):
+    script.write_text("# %%\nimport warnings\n\nwarnings.warn('old', UserWarning)\n", encoding="utf-8")
+    with pytest.raises(RuntimeError, match=r"1_bad\.py: (.|\n)*UserWarning: old"):
         notebooks.execute(script)
 
 
@@ -107,7 +99,7 @@ def test_the_command_writes_a_notebook_and_a_page(tmp_path, monkeypatch, capsys)
         "rows=['r'], columns=['</script>', 'b'], title='t', description='d', caption=['<b>', 'a_b'])\n",
         encoding="utf-8",
     )
-    monkeypatch.setattr(notebooks.sources, "__defaults__", ((), tmp_path))
+    monkeypatch.setattr(notebooks, "FOLDER", tmp_path)
     assert main(["notebooks", "--out", str(tmp_path / "made"), "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["notebooks"]
     figure, caption = nbformat.read(row["ipynb"], as_version=4).cells[1].outputs
