@@ -112,7 +112,7 @@ def _sections(
         Section(
             "Unseen trees",
             ["What is learned at one depth", "holds at others"],
-            "Shapes, labellings and depths that training never showed cost nothing, since the mechanism is a look-up.",
+            "Shapes, labellings and depths that training never showed cost little, since the mechanism is a look-up.",
             shown("length"),
         ),
         Section(
@@ -124,7 +124,7 @@ def _sections(
         Section(
             "Without the chain",
             ["Without a chain of thought", "the same layers fall short"],
-            "The path must then be found at once. More layers help little within this budget.",
+            "The path must then be found at once. More layers help, and a deeper goal undoes what they bring.",
             shown("layers"),
         ),
         Section(
