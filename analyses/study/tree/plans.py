@@ -97,8 +97,9 @@ def _plain_tokens(layers: int) -> Job:
 
 
 def _unseen_labels() -> Plan:
+    """Heads have one dimension more than labels, as in the construction: narrower ones confuse labels."""
     task = TreeTask(TreeSource(depths=(5,), labels=512, split="labels"))
-    return frozen_labels(task, label_width=34)
+    return frozen_labels(task, label_width=34, d_head=35)
 
 
 def _binary(labels: int, depths: tuple[int, ...], steps: tuple[int, ...], batches: tuple[int, ...]) -> Plan:
