@@ -16,6 +16,7 @@ from models.passages.pairs import Pairs, pair_up
 
 PACKAGES = ("sklearn", "scipy", "pandas", "networkx", "numpy")  # every installation of this project has them
 SHORTEST = (4, 20)  # words of a summary, of a body
+OPENING = 40  # words by which texts are told apart: about what a sentence encoder reads
 SECTIONS = re.compile(r"^\s*[-=~^]{3,}\s*$", re.MULTILINE)
 
 
@@ -33,7 +34,7 @@ def documentation(packages: Sequence[str] = PACKAGES) -> Pairs:
         if spec is None or not spec.submodule_search_locations:
             raise ValueError(f"the package '{package}' is not installed: its documentation cannot be read")
         found += [pair for root in spec.submodule_search_locations for pair in read_folder(Path(root))]
-    return pair_up("documentation of " + ", ".join(packages), found)
+    return pair_up("documentation of " + ", ".join(packages), found, words=OPENING)
 
 
 def read_folder(folder: Path) -> Iterator[tuple[str, str]]:

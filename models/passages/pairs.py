@@ -28,16 +28,17 @@ class Pairs:
         return len(self.questions)
 
 
-def pair_up(name: str, found: Sequence[tuple[str, str]]) -> Pairs:
+def pair_up(name: str, found: Sequence[tuple[str, str]], *, words: int | None = None) -> Pairs:
     """(question, passage) texts without repetitions: of equal questions or equal passages only the first pair stays.
 
-    White space is one blank; texts are compared without regard to case. Raises ValueError where no pair is left.
+    White space is one blank; texts are compared without regard to case, by their first `words` words where given (an
+    encoder that reads no further cannot tell them apart). Raises ValueError where no pair is left.
     """
     questions, passages = [], []
     seen: tuple[set[str], set[str]] = set(), set()
     for pair in found:
         texts = [SPACES.sub(" ", text).strip() for text in pair]
-        keys = [text.lower() for text in texts]
+        keys = [" ".join(text.lower().split()[:words]) for text in texts]
         if not all(keys) or keys[0] in seen[0] or keys[1] in seen[1]:
             continue
         for known, key in zip(seen, keys, strict=True):

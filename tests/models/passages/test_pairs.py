@@ -20,6 +20,8 @@ def test_equal_questions_and_equal_passages_stay_once():
     assert found.questions == ("A b", "e")
     assert found.passages == ("x", "z w")
     assert found.answers.tolist() == [0, 1]
+    opening = [("a", "one two three"), ("b", "One two four"), ("c", "two two")]
+    assert pair_up("made", opening, words=2).questions == ("a", "c")
     with pytest.raises(ValueError, match="made has no pair"):
         pair_up("made", [("", "x")])
 

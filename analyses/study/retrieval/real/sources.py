@@ -15,7 +15,7 @@ from models.classifier.learner import Data
 from models.images import archives
 from models.images.patches import sequences as picture_sequences
 from models.images.pictures import Pictures, digits
-from models.passages.docstrings import documentation
+from models.passages.docstrings import OPENING, documentation
 from models.passages.embeddings import embed, encoder_at_hand
 from models.passages.marco import HUB, marco, require_marco
 from models.passages.negatives import hard_negatives
@@ -73,6 +73,7 @@ def _passages(plan: Plan, place: str, seed: int) -> Source:
     if place != INSTALLED:
         require_marco(place)
     else:
+        about["words"] = OPENING
         about["versions"] = {name: version(DISTRIBUTIONS.get(name, name)) for name in plan.documents}
 
     @cache
