@@ -22,7 +22,7 @@ from models.retrieval.family import Family
 
 CHUNK = 1 << 22  # features of one validation pass
 GROUP = 1 << 19  # features of the seeds that attend together: more of them fall out of the cache
-GROWTH = ((700, 8), (1000, 32))  # up to which step of 2000 or more, so many tokens
+GROWTH = ((0.35, 8), (0.5, 32))  # up to which share of the steps, so many tokens
 ATTENTION = "blocks.0.attn."
 APART = 500_000_000  # added to the data's seed, so that an evaluation with that seed draws other sequences
 
@@ -69,8 +69,7 @@ class Prefix:
 
 
 def prefixes(family: Family, data: Data, steps: int) -> tuple[Prefix, ...]:
-    """The first 8 tokens for 700 steps, the first 32 up to step 1000: those that are fewer than all. Of fewer than 2000
-    steps the same share.
+    """The first 8 tokens for 35 % of the steps, the first 32 up to the half: those that are fewer than all.
 
     Heads find their coordinates among few tokens, where softmax attention tells more of each, and keep them.
     Raises ValueError where some S_i is not the whole sequence: a prefix then has no target.
@@ -78,12 +77,8 @@ def prefixes(family: Family, data: Data, steps: int) -> tuple[Prefix, ...]:
     if not family.is_whole:
         raise ValueError("training on growing sequences needs position sets that are the whole sequence")
     return tuple(
-        Prefix(
-            round(until * min(1.0, steps / 2000)),
-            length,
-            replace(family, length=length, sets=None).target(data.train[:, :length]),
-        )
-        for until, length in GROWTH
+        Prefix(round(share * steps), length, replace(family, length=length, sets=None).target(data.train[:, :length]))
+        for share, length in GROWTH
         if length < family.length
     )
 

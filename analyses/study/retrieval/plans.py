@@ -98,7 +98,7 @@ def jobs(*, quick: bool = False) -> dict[str, Job]:
         *(_linear(d, t, h) for d in (2, 3, 5) for t in LENGTHS for h in range(1, d + 2) if t == 8 or d - 1 <= h <= d),
         *(_nonlinear(t, h) for t, most in ((8, 5), (128, 4)) for h in range(1, most + 1)),
         *(Job("mlp", 4, 32, h, (GROWN,), encoder="mlp") for h in (3, 4)),
-        *(_long(t, steps) for t, steps in ((8, 6000), (128, 9000))),
+        *(_long(t, steps) for t, steps in ((8, 6000), (128, 10_000))),
         *(Job("mlp", 3, t, h, (replace(GROWN, seeds=2),), encoder="mlp") for t in (8, 128) for h in (2, 3)),
         *(_layered(layers, h) for layers, h in ((1, 2), (1, 4), (2, 1), (2, 2))),
         *(_fixed(t, h) for t in (8, 128) for h in (1, 2, 3)),
@@ -111,13 +111,13 @@ def jobs(*, quick: bool = False) -> dict[str, Job]:
 def _linear(coordinates: int, length: int, heads: int) -> Job:
     """Four seeds where the error falls, two elsewhere."""
     seeds = 4 if coordinates - 1 <= heads <= coordinates else 2
-    steps = 2000 if coordinates == 4 else 1500
+    steps = 2000 if coordinates == 4 or length == LENGTHS[-1] else 1500
     return Job("linear", coordinates, length, heads, (Way("direct", seeds, steps=steps),))
 
 
 def _nonlinear(length: int, heads: int) -> Job:
-    """Four coordinates. Growing sequences help where heads suffice; with three heads both ways are tried."""
-    ways = {3: (FAST, GROWN), 4: (GROWN,), 5: (GROWN,)}.get(heads, (FAST,))
+    """Four coordinates. Growing sequences help where heads suffice; with two and three both ways are tried."""
+    ways = {1: (FAST,), 4: (GROWN,), 5: (GROWN,)}.get(heads, (FAST, GROWN))
     return Job("mlp", 4, length, heads, ways, encoder="mlp")
 
 
@@ -127,8 +127,7 @@ def _long(length: int, steps: int) -> Job:
 
 def _fixed(length: int, heads: int) -> Job:
     """Four heads of width 8 are the job of four heads with 32 numbers in all, so that it is not trained twice."""
-    fast, grown = replace(FAST, seeds=2), replace(GROWN, seeds=2)
-    ways = (fast, grown) if heads == 3 else (fast,)
+    ways = (replace(FAST, seeds=2), replace(GROWN, seeds=2))
     return Job("fixed", 4, length, heads, ways, encoder="mlp", total_width=FIXED[heads])
 
 
