@@ -38,7 +38,7 @@ def head_curves(found: Found) -> Figure:
         description=f"With {lengths[-1]} {TOKENS[kind]} the training accuracy rises from {percent(first.value, 1)} at "
         f"{few} head{'s' if few > 1 else ''} to {percent(last.value, 1)} at {many}"
         + (f"; one head of the fixed total width has {percent(wide.value, 1)}." if wide else "."),
-        caption=f"{found.source[:1].upper()}{found.source[1:]}, {found.plan.train} sequences to train on, "
+        caption=f"{NAMES[kind]}, {found.source}: {found.plan.train} sequences to train on, "
         f"{found.plan.layers} layers, {found.plan.seeds} seeds: mean and its bootstrap interval. Solid: "
         f"{found.plan.width} numbers a head. Dashed: {found.plan.total} in all, shared by the heads. Pale: the solid "
         f"models on {found.plan.held} sequences held out.{paper}",
