@@ -123,7 +123,10 @@ class Store:
         """Append a record to one of the folder's own lists of records, `name`.json."""
         with self._locked():
             path = self.folder / f"{name}.json"
-            held = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+            try:
+                held = list(json.loads(path.read_text(encoding="utf-8")))
+            except (OSError, ValueError, TypeError):
+                held = []  # the first record, or a damaged list, which is no reason to lose this one
             _write(path, json.dumps([*held, record], indent=1).encode())
 
     @contextmanager
