@@ -9,7 +9,7 @@ import numpy as np
 from analyses.claims import Measurement, count_verdicts
 from analyses.study.claims_section import claims_figure, heading_of
 from analyses.study.opening import ByHeads, Opening
-from analyses.study.retrieval.bars import fall
+from analyses.study.retrieval.bars import PAPER, fall
 from analyses.study.retrieval.findings import Findings
 from analyses.study.retrieval.plans import WIDTH
 from analyses.study.retrieval.verdicts import short
@@ -38,8 +38,8 @@ def opening(found: Findings) -> Opening:
 
 
 def round_down(value: float) -> str:
-    """A factor to one or two digits, never more than it is."""
-    size = 10 ** max(0, int(np.floor(np.log10(value))))
+    """A factor to two digits, never more than it is."""
+    size = 10 ** max(0, int(np.floor(np.log10(max(value, 1.0)))) - 1)
     return f"{int(value // size * size):,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
 
 
@@ -94,7 +94,7 @@ def _sections(found: Findings, figures: Mapping[str, Figure]) -> list[Section]:
             ["One head per coordinate", "is enough, and its error is known"],
             "Head i attends by fᵢ alone, so that it brings the smallest fᵢ to the read-out, with an error of at most "
             "W₀((|S| − 1) / e) / β. One head as wide as the whole sequence carries it all, and a ReLU network then "
-            f"computes the target to {max(row.max_error for row in found.memory):.0e}.",
+            f"computes the target to {short(max(row.max_error for row in found.memory), 0)}.",
             shown("bound"),
         ),
         Section(
@@ -135,8 +135,9 @@ def _nonlinear(found: Findings, figures: Mapping[str, Figure]) -> list[Section]:
             "The encoder",
             ["A nonlinear encoder helps one head,", "and leaves the fall where it is"],
             f"With a linear encoder one head leaves {linear[8]:.2f} (T = 8) and {linear[128]:.2f} (T = 128) of the "
-            f"variance, with a hidden layer {ones[8]:.3f} and {ones[128]:.3f}, near the paper's .070 and .145. Three "
-            "heads leave more here than in the paper; how much depends on the aᵢ, which it does not give.",
+            f"variance, with a hidden layer {ones[8]:.3f} and {ones[128]:.3f}; the paper has .070 and .145. Three "
+            f"heads at T = 128 leave {short(found.error('mlp', 4, 128, 3))}, in the paper {short(PAPER['h3_T128'])}: "
+            "that depends on the aᵢ, which it does not give.",
             [figures["encoders"]],
         ),
         Section(
@@ -154,7 +155,7 @@ def _nonlinear(found: Findings, figures: Mapping[str, Figure]) -> list[Section]:
         ),
         Section(
             "Stuck seeds",
-            [f"{made.stuck.successes} of {made.stuck.trials} seeds stay at the error", "of one head fewer"],
+            [f"{made.stuck.successes} of {made.stuck.trials} seeds with four heads", "stay at the error of three"],
             "Two of their heads have settled on one coordinate. They are counted: a best-of-seeds figure hides them.",
             [figures["stuck"]],
         ),
