@@ -122,8 +122,9 @@ def difference(case: Case, steps: int) -> float:
 
 
 def work(case: Case, design: Architecture, data: Data, plan: Recipe) -> dict[str, float]:
-    """Multiply-adds of the whole training: ours as torch counts them in one step; the floor three times a forward pass
-    that encodes each token once, scores it, pools the features of each head, and reads the sums out.
+    """Multiply-adds of the whole training: ours as torch counts them in one step; the floor a forward pass that encodes
+    each token once, scores it, pools the features of each head and reads the sums out, and backward the same once for
+    what is multiplied and once for the weights, but for tokens, which need no gradient.
     """
     batch = plan.batch or len(data.train)
     with FlopCounterMode(display=False) as counter:
@@ -133,10 +134,11 @@ def work(case: Case, design: Architecture, data: Data, plan: Recipe) -> dict[str
     inner = size if case.encoder == "linear" else int(design.parts["embed"]["hidden"])
     encode = 0 if case.encoder == "linear" else size * inner
     heads, width, hidden = config["n_heads"], config["d_model"], int(design.parts["unembed"]["hidden"][0])
-    token, example = encode + 2 * heads * inner, heads * inner * width + width * hidden + hidden
+    mix = (2 if case.encoder == "linear" else 3) * 2 * heads * inner
+    token, example = 2 * encode + mix, 3 * (heads * inner * width + width * hidden + hidden)
     return {
         "ours": counter.get_total_flops() / 2 * plan.steps,
-        "floor": float(3 * batch * (case.length * token + example) * case.seeds * plan.steps),
+        "floor": float(batch * (case.length * token + example) * case.seeds * plan.steps),
     }
 
 
