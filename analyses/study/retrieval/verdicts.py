@@ -143,10 +143,10 @@ def _four(found: Findings) -> Measurement:
         "R4",
         verdict,
         f"From three heads to four the error falls {min(falls.values()):.0f} times or more in as many steps, and to "
-        f"{short(long[8])} (T = 8) and {short(long[128])} (T = 128) in long runs. One head {short(cells['h1_T8'])} and "
-        f"{short(cells['h1_T128'])}. Not reproduced: three heads at T = 128, {short(cells['h3_T128'])} for "
-        f"{short(figures['h3_T128'])}; the paper gives neither its aᵢ nor its encoder, and with aᵢ drawn from a Gaussian "
-        f"three heads give {_between(drawn)}.",
+        f"{short(long[8])} (T = 8) and {short(long[128])} (T = 128) in long runs. One head {short(cells['h1_T8'])} "
+        f"and {short(cells['h1_T128'])}. Not reproduced: three heads at T = 128, {short(cells['h3_T128'])} for "
+        f"{short(figures['h3_T128'])}; the paper gives neither its aᵢ nor its encoder, and with aᵢ drawn from a "
+        f"Gaussian three heads give {_between(drawn)}.",
         {**cells, "long_h4_T8": long[8], "long_h4_T128": long[128], "gaussian_h3_T128": drawn},
         found.command,
         paper="NMSE at T = 8 and 128: one head 7.01e-2 and 1.45e-1, four 6.10e-5 and 5.23e-6",
@@ -176,9 +176,9 @@ def _fixed(found: Findings) -> Measurement:
     return Measurement(
         "R5",
         worst([_level(best[128], figures["h4_T128"], falls[128])]),
-        f"One to four heads, four in long runs, {said}. In as many steps the error falls {min(falls.values()):.0f} times "
-        f"or more from three to four, so it is no matter of width. Three heads have {FIXED[3]} numbers, since three do not "
-        f"divide 32; the paper has {short(figures['h3_T128'])} for three at T = 128.",
+        f"One to four heads, four in long runs, {said}. In as many steps the error falls {min(falls.values()):.0f} "
+        f"times or more from three to four, so it is no matter of width. Three heads have {FIXED[3]} numbers, since "
+        f"three do not divide 32; the paper has {short(figures['h3_T128'])} for three at T = 128.",
         {f"h{h}_T{t}": v for t, rows in errors.items() for h, v in {**rows, 4: best[t]}.items()},
         found.command,
         paper="NMSE at T = 128: three heads 4.77e-4, four 5.70e-7",
@@ -240,8 +240,8 @@ def _read_off(found: Findings) -> Measurement:
     return Measurement(
         "R10",
         judge_statement(all(right) and all(known), contradicted=all(excluded)),
-        f"Right on {sum(right)} of {len(right)} trained tables ({', '.join(answers)}), with a probability of "
-        f"{lowest:.2f} or more. Controls: {controls}.",
+        f"Right on {sum(right)} of {len(right)} trained tables ({', '.join(answers)}), the least certain answer with a "
+        f"probability of {lowest:.2f}. Controls: {controls}.",
         {
             name: {"needed": BEYOND if a.needed is None else a.needed, "probability": a.probability, "drop": a.drop}
             for name, a in answers.items()
