@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -37,6 +38,9 @@ class Engine:
 
         Tasks are drawn from the iterable when workers are free for them.
         """
+        if self.backend == "ray":
+            yield from self._by_ray(function, tasks)
+            return
         from joblib import Parallel, delayed, parallel_config
 
         inner = {"inner_max_num_threads": 1} if self.backend == "loky" and self.workers > 1 else {}
@@ -50,6 +54,24 @@ class Engine:
                 raise WorkersLost(" ".join(str(error).split())) from None
             finally:
                 found.close()
+
+    def _by_ray(self, function: Callable[..., Any], tasks: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
+        """ray's backend for joblib gives results only all at once, so ray is asked itself."""
+        ray: Any = importlib.import_module("ray")
+        remote = ray.remote(num_cpus=1, max_retries=0)(function)
+        waiting, rest = [], iter(tasks)
+        while True:
+            waiting += [remote.remote(*task) for task in islice(rest, self.workers + 1 - len(waiting))]
+            if not waiting:
+                return
+            (ready, *_), waiting = ray.wait(waiting, num_returns=1)
+            try:
+                found = ray.get(ready)
+            except self.lost as error:
+                for each in waiting:
+                    ray.cancel(each, force=True)
+                raise WorkersLost(" ".join(str(error).split())) from None
+            yield found
 
     def apart(self, function: Callable[..., Any], *task: Any) -> Any:
         """One task with a worker of its own. Raises WorkersLost where that dies."""
@@ -119,7 +141,6 @@ def _ray(library: Any, address: str, workers: int | None) -> Iterator[Engine]:
     except Exception as error:
         raise ValueError(_silent(address, "ray", error)) from None
     try:
-        importlib.import_module("ray.util.joblib").register_ray()
         cores = int(library.cluster_resources().get("CPU", 0))
         if not cores:
             raise ValueError(f"the ray cluster at '{address}' has no CPUs: start workers with 'ray start'")

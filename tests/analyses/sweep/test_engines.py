@@ -47,6 +47,22 @@ def test_loky_and_dask_have_equal_results(tmp_path, cluster):
     assert here == there
 
 
+@pytest.mark.filterwarnings("ignore")  # of ray itself
+def test_loky_and_ray_have_equal_results(tmp_path):
+    pytest.importorskip("ray", reason="ray is not installed: pip install 'headlab[ray]'")
+    from ray.cluster_utils import Cluster
+
+    head = {"num_cpus": 2, "include_dashboard": False, "object_store_memory": 100 * 1024**2}
+    made = Cluster(initialize_head=True, head_node_args=head)
+    try:
+        with opened("ray", address=made.address) as engine:
+            there = measured(tmp_path / "ray", engine)
+    finally:
+        made.shutdown()
+    with opened("loky", workers=1) as engine:
+        assert measured(tmp_path / "loky", engine) == there
+
+
 def test_an_engine_that_is_not_installed_names_its_extra(monkeypatch):
     real = builtins.__import__
 
