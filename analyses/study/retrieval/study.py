@@ -30,6 +30,7 @@ from analyses.study.retrieval.measure import (
 from analyses.study.retrieval.page import build_page, opening
 from analyses.study.retrieval.part import Part
 from analyses.study.retrieval.plans import LENGTHS, jobs
+from analyses.study.retrieval.real import real_part
 from analyses.study.retrieval.records import Look, Pair, Trained
 from analyses.study.retrieval.training import train_jobs
 from analyses.study.retrieval.verdicts import LEFT_OUT_OF_QUICK, REAL, judge
@@ -176,8 +177,6 @@ def _real(options: StudyOptions, report: Report | None) -> Part:
     """What images and passages add."""
     if options.synthetic_only:
         return Part(skipped=REAL)
-    from analyses.study.retrieval.real import real_part
-
     return real_part(options, report)
 
 
