@@ -292,7 +292,7 @@ def _not_implied(found: Findings) -> Measurement:
         "B9",
         judge_statement(undivided > 0, contradicted=half == 0 and bool(right.all())),
         f"Fixed one-hot labels and wide heads: {int(right.sum())} of {len(scores)} models are right on 99 % of paths "
-        f"or more; {undivided} have a specialisation of {UNDIVIDED} or less, {half} one of less than .5 (lowest "
+        f"or more; {undivided} with a specialisation of {UNDIVIDED} or less, {half} with less than .5 (lowest "
         f"{scores[right].min(initial=1.0):.3f}, median {np.median(scores):.3f}).",
         {"right": int(right.sum()), "undivided": undivided, "below_half": half, "specialisation": scores.tolist()},
         found.command,
