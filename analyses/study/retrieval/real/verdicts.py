@@ -49,8 +49,8 @@ def passages_claim(found: Found, command: str) -> Measurement | None:
 
 def pictures_claim(found: Found, command: str) -> Measurement | None:
     """R9. Judged against the paper's figures where all of CIFAR-10's training pictures are trained on. On fewer the
-    verdict is `not reached`: fewer pictures are easier to fit, so that a figure within or above the paper's does not
-    place the fall on the full set. None where 8 and 10 heads were not measured."""
+    verdict is `not reached`: what can be fitted depends on how many pictures there are and how long they are trained
+    on, so that our figures do not place the fall on the full set. None where 8 and 10 heads were not measured."""
     eight, ten = over_lengths(found, 8), over_lengths(found, 10)
     if eight is None or ten is None:
         return None
@@ -59,7 +59,12 @@ def pictures_claim(found: Found, command: str) -> Measurement | None:
     verdict: Verdict = "not reached"
     if whole:
         verdict = _both((eight, paper["h8"]), (ten, paper["h10"]))
-    part = "" if whole else f" One picture in {round(FULL_PICTURES / found.plan.train)} is easier to fit than the set."
+    part = (
+        ""
+        if whole
+        else f" One picture in {round(FULL_PICTURES / found.plan.train)} and {found.plan.steps()} steps: our figures do "
+        "not compare with those of the full set."
+    )
     return Measurement(
         "R9",
         verdict,
