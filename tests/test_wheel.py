@@ -14,9 +14,11 @@ import json
 from importlib.resources import files
 import analyses, interp, models
 from analyses.claims import load_claims
+from analyses.sweep.grid import shipped
 graphs = sorted(p.name for p in files("models.esp").joinpath("data").iterdir() if p.name.endswith(".edgelist"))
 templates = [p.name for p in files("interp.render").joinpath("templates").iterdir()]
-print(json.dumps({"where": analyses.__file__, "graphs": graphs, "templates": templates, "claims": len(load_claims())}))
+found = {"graphs": graphs, "templates": templates, "claims": len(load_claims()), "sweeps": sorted(shipped())}
+print(json.dumps({"where": analyses.__file__, **found}))
 """
 
 
@@ -49,6 +51,7 @@ def test_the_wheel_holds_what_an_install_needs(tmp_path):
     assert found["graphs"] == [f"{name}.edgelist" for name in ("click", "httpx", "jinja2", "rich")]
     assert "report.html" in " ".join(found["templates"])
     assert found["claims"] == 51
+    assert found["sweeps"] == ["esp-accuracy", "esp-thousand", "retrieval-error", "tree-depth", "xor-success"]
     helped = subprocess.run(
         [tmp_path / "env" / "bin" / "headlab", "--help"], capture_output=True, text=True, check=False
     )
