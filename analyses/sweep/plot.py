@@ -17,14 +17,14 @@ from interp.render.curves import CurvePanel, curve_chart
 from interp.render.figure import Figure
 from interp.render.series import Curve
 
-MOST_LINES = 12
+MOST_LINES = 16
 SUCCESS = "success"
 
 
 def chart(sweep: Sweep, units: Sequence[Unit], store: Store, measure: str | None = None) -> Figure:
     """The chart of a sweep: its x, y and scale are those of the file's [plot], else heads and error.
 
-    Raises ValueError where x does not vary, is no number, or there would be more than a dozen lines.
+    Raises ValueError where x does not vary, is no number, or there would be more than MOST_LINES lines.
     """
     y = measure or sweep.plot.get("y", FIGURE)
     x = sweep.plot.get("x", "heads" if "heads" in sweep.varied else next(iter(sweep.varied), "heads"))

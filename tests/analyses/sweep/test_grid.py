@@ -7,6 +7,7 @@ import pytest
 from analyses.sweep import configuration
 from analyses.sweep.configuration import Configuration, known_options
 from analyses.sweep.grid import Sweep, find, read, shipped
+from analyses.sweep.plot import MOST_LINES
 
 
 def written(tmp_path, text):
@@ -117,3 +118,14 @@ def test_every_option_of_training_can_be_swept():
     assert {"graph", "heads", "method"} <= set(known_options("esp"))
     assert not {"out", "seeds", "resume", "common"} & set(known_options("tree"))
     assert replace(Sweep("x", ())).varied == ()
+
+
+def test_a_ready_sweep_fits_into_one_chart():
+    for path in shipped().values():
+        sweep = read(path)
+        x = sweep.plot.get("x", "heads")
+        lines = {
+            tuple(str(unit.configuration.options.get(name)) for name in sweep.varied if name not in (x, "task"))
+            for unit in sweep.units()
+        }
+        assert len(lines) <= MOST_LINES
