@@ -62,8 +62,8 @@ def pictures_claim(found: Found, command: str) -> Measurement | None:
     part = (
         ""
         if whole
-        else f" One picture in {round(FULL_PICTURES / found.plan.train)} and {found.plan.steps()} steps: our figures do "
-        "not compare with those of the full set."
+        else f" One picture in {round(FULL_PICTURES / found.plan.train)} and {found.plan.steps()} steps: our figures "
+        "do not compare with those of the full set."
     )
     return Measurement(
         "R9",
