@@ -110,18 +110,15 @@ def train(
     keeps the training state now and then; resume: go on from what it holds, to the same result as an unbroken training.
     Raises ValueError for no seeds, for growing sequences where seeds cannot train together, and as models.training.fit.
     """
-    if not seeds:
-        raise ValueError("no seeds: train at least 1")
+    require_trainable(family, architecture, seeds, grow=grow)
     data = draw_data(family) if data is None else data
     batch = plan.batch or len(data.train)
-    if architecture.config["n_layers"] == 1 and family.is_whole:
+    if _together(family, architecture):
         shorter = prefixes(family, data, plan.steps) if grow else ()
         learner = RetrievalLearner(architecture, data, seeds=seeds, batch=batch, shorter=shorter, device=device)
         run = _fit(learner, plan, states and states / "together", resume=resume, progress=progress)
         models = tuple(learner.export(index, run.best) for index in range(len(seeds)))
         return Trained(architecture, data, plan, tuple(seeds), models, tuple(run.best_measures["nmse"]), (run,))
-    if grow:
-        raise ValueError("growing sequences are for one layer without positions only: leave out grow")
     models, errors, runs = [], [], []
     for index, seed in enumerate(seeds):
         learner = one_at_a_time(architecture, data, seed=seed, batch=batch, device=device)
@@ -133,6 +130,18 @@ def train(
         errors.append(run.best_measures["nmse"][0])
         runs.append(run)
     return Trained(architecture, data, plan, tuple(seeds), tuple(models), tuple(errors), tuple(runs))
+
+
+def require_trainable(family: Family, architecture: Architecture, seeds: Sequence[int], *, grow: bool = False) -> None:
+    """Raise ValueError for no seeds, and for growing sequences where seeds cannot train together."""
+    if not seeds:
+        raise ValueError("no seeds: train at least 1")
+    if grow and not _together(family, architecture):
+        raise ValueError("growing sequences are for one layer without positions only: leave out grow")
+
+
+def _together(family: Family, architecture: Architecture) -> bool:
+    return architecture.config["n_layers"] == 1 and family.is_whole
 
 
 def _fit(

@@ -15,7 +15,7 @@ from models.recipe import Recipe
 from models.retrieval.architecture import summary
 from models.retrieval.evaluation import evaluate
 from models.retrieval.learner import draw_data
-from models.retrieval.recipes import SOLVED, train
+from models.retrieval.recipes import SOLVED, require_trainable, train
 from models.retrieval.task import RetrievalTask
 
 STATES, REQUEST = "training", "request.json"
@@ -39,10 +39,10 @@ def train_and_save(
 
     Best is the smallest error on 2000 validation sequences. A run is `stuck` where that error is 1e-3 or above, as it
     is wherever heads are fewer than coordinates. fresh_nmse: on sequences that chose nothing. grow: as recipes.train.
-    resume: go on from the
-    state in `out`, to the same result as an unbroken run; finished runs are returned as they are. Raises ValueError
-    where the folder cannot be written, or holds other runs.
+    resume: go on from the state in `out`, to the same result as an unbroken run; finished runs are returned as they
+    are. Raises ValueError where the folder cannot be written, or holds other runs, and as recipes.require_trainable.
     """
+    require_trainable(task.family, architecture, seeds, grow=grow)
     out = Path(out)
     asked = {
         "task_options": task.options(),

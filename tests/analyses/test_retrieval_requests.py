@@ -37,6 +37,7 @@ def said(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> str:
 )
 def test_impossible_numbers(arguments: list[str], says: str, tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]
     assert says in said(capsys, [*arguments, "--out", str(tmp_path / "out")])
+    assert not [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
 
 
 @pytest.mark.parametrize(
