@@ -118,8 +118,8 @@ def _sections(found: Findings, figures: Mapping[str, Figure]) -> list[Section]:
         Section(
             "Who retrieves what",
             [
-                f"Median specialisation: {max(three):.3f} or less",
-                f"with three heads, {min(four):.3f} or more with four",
+                f"Specialisation with three heads: {max(three):.2f},",
+                f"with four heads: {min(four):.2f} or more",
             ],
             "With a head for each coordinate every head takes one. With one fewer, heads share coordinates, and so "
             f"they do in {shared} of {len(every)} models with four heads, whose error then is that of three.",
