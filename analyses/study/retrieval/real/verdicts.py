@@ -38,7 +38,8 @@ def passages_claim(found: Found, command: str) -> Measurement | None:
         verdict,
         f"{found.plan.train} questions, {found.source}, T = {longest}: training accuracy {shown(eight)} with 8 heads, "
         f"{shown(twelve)} with 12. {reach_sentence(found, paper['h12_T64'])} Held out, 12 heads: "
-        f"{shown(accuracy(found, 'growing', longest, 12, held=True))}{beside}.",
+        f"{shown(accuracy(found, 'growing', longest, 12, held=True))} (chance "
+        f"{percent(1 / longest, 1)}){beside}.",
         figures_of(found) | {"most_similar": {str(t): list(v) for t, v in found.baseline.items()}},
         command,
         paper="MS MARCO, T = 64: .932 with 8 heads, .991 with 12",
