@@ -30,7 +30,8 @@ def head_curves(found: Found) -> Figure:
     measured = [(h, made) for h in found.heads("growing") if (made := accuracy(found, "growing", lengths[-1], h))]
     (few, first), (many, last) = measured[0], measured[-1]
     wide = accuracy(found, "fixed", lengths[-1], 1)
-    paper = " The paper's figures are for its own data and training set." if kind in PAPER else ""
+    more = " Dotted: the passage most like the question, held out, by the frozen embeddings." if found.baseline else ""
+    more += " The paper's figures are for its own data and training set." if kind in PAPER else ""
     return curve_chart(
         panels,
         axis=heads_axis(most),
@@ -41,7 +42,7 @@ def head_curves(found: Found) -> Figure:
         caption=f"{NAMES[kind]}, {found.source}: {found.plan.train} sequences to train on, "
         f"{found.plan.layers} layers, {found.plan.seeds} seeds: mean and its bootstrap interval. Solid: "
         f"{found.plan.width} numbers a head. Dashed: {found.plan.total} in all, shared by the heads. Pale: the solid "
-        f"models on {found.plan.held} sequences held out.{paper}",
+        f"models on {found.plan.held} sequences held out.{more}",
     )
 
 
@@ -59,7 +60,7 @@ def _panel(found: Found, length: int) -> CurvePanel:
         )
     levels = []
     if length in found.baseline:
-        levels.append(Level(found.baseline[length][1], "most similar embedding, held out", kind="chance"))
+        levels.append(Level(found.baseline[length][1], "by similarity", kind="chance"))
     elif kind != "passages":
         levels.append(Level(0.1, "chance", kind="chance"))
     return CurvePanel(
