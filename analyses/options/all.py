@@ -16,6 +16,10 @@ class StudyOptions:
     """Folder of the report, with one folder a study; finished studies in it are taken up."""
     quick: bool = False
     """The quick form of each study; says which claims it skips."""
+    images: str | None = None
+    """Pictures for the study of retrieval, as its own --images."""
+    passages: str = "installed"
+    """Passages for it, as its own --passages."""
     workers: int = 2
     """Studies that run at once, each in a process of one thread."""
     common: Common = field(default_factory=Common)

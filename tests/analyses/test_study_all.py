@@ -34,7 +34,7 @@ def outcome(system: str, **changes) -> dict:
     }
 
 
-@pytest.fixture()
+@pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Studies that take no time and leave their folder; which were done, in order."""
     done: list[str] = []
@@ -91,6 +91,11 @@ def test_a_folder_of_another_request_is_refused(tmp_path: Path, counted: list[st
     assert "choose another --out" in capsys.readouterr().err
     with pytest.raises(ValueError, match="at least 1 study"):
         run(StudyOptions(out=tmp_path / "new", workers=0))
+    counted.clear()
+    assert main(["study", "all", "--out", str(tmp_path / "new"), "--images", str(tmp_path / "nowhere")]) == 2
+    assert "nowhere" in capsys.readouterr().err
+    assert not counted
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_study_that_fails_is_said_and_the_others_are_kept(tmp_path: Path, counted: list[str], monkeypatch):

@@ -31,14 +31,19 @@ def already(system: str, out: Path) -> Finished | None:
     return Finished(system, results) if complete else None
 
 
+def options_of(system: str, options: StudyOptions) -> Any:
+    """What the study of one system is asked."""
+    kind = import_module(f"analyses.options.{system}").StudyOptions
+    data = {"images": options.images, "passages": options.passages} if system == "retrieval" else {}
+    return kind(out=options.out / system, quick=options.quick, common=replace(options.common, json=True), **data)
+
+
 def study(system: str, options: StudyOptions) -> Finished:
     """Run one study into its folder. Its failure is a result: the other studies go on."""
     import torch
 
     torch.set_num_threads(1)
-    kind = import_module(f"analyses.options.{system}").StudyOptions
-    own = kind(out=options.out / system, quick=options.quick, common=replace(options.common, json=True))
     try:
-        return Finished(system, import_module(f"analyses.study.{system}").run(own))
+        return Finished(system, import_module(f"analyses.study.{system}").run(options_of(system, options)))
     except Exception as error:
         return Finished(system, None, f"{type(error).__name__}: {error}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import replace
+from collections.abc import Iterator
 from importlib.metadata import version
 from typing import Any
 
@@ -12,9 +12,10 @@ from joblib import Parallel, delayed
 
 from analyses.commands.progress import Report
 from analyses.options.all import StudyOptions
-from analyses.study.all.finished import Finished, already, study
+from analyses.study.all.finished import Finished, already, options_of, study
 from analyses.study.all.page import build_page, rows_of
 from analyses.study.folder import require_folder, write_file
+from analyses.study.retrieval.real import wanted_sources
 from analyses.systems import SYSTEMS
 from models.bundle import write_json
 
@@ -27,11 +28,13 @@ def run(options: StudyOptions, report: Report | None = None) -> dict[str, Any]:
 
     A study that was finished is taken up; one that was interrupted goes on from its own finished trainings. Raises
     ValueError for less than one worker, a folder that cannot be written, and one that holds the studies of another
-    request; RuntimeError, after the report is written, where a study failed.
+    request; FileNotFoundError or ValueError for pictures or passages that cannot be read; RuntimeError, after the
+    report is written, where a study failed.
     """
     started = time.monotonic()
     if options.workers < 1:
         raise ValueError(f"{options.workers} workers: at least 1 study runs at a time")
+    wanted_sources(options_of("retrieval", options))  # a wrong place is said before hours of training
     require_folder(options.out)
     _require_same_request(options)
     found = {system: done for system in SYSTEMS if (done := already(system, options.out / system))}
@@ -64,15 +67,22 @@ def run(options: StudyOptions, report: Report | None = None) -> dict[str, Any]:
     return results | {"report": str(options.out / "index.html")}
 
 
-def _side_by_side(waiting: list[str], options: StudyOptions) -> Any:
+def _side_by_side(waiting: list[str], options: StudyOptions) -> Iterator[Finished]:
     """The studies as they finish; in this process where one runs at a time."""
     jobs = (delayed(study)(system, options) for system in waiting)
-    return Parallel(n_jobs=min(options.workers, max(1, len(waiting))), return_as="generator_unordered")(jobs)
+    workers = min(options.workers, max(1, len(waiting)))
+    yield from Parallel(n_jobs=workers, return_as="generator_unordered")(jobs)  # type: ignore[misc]
 
 
 def _require_same_request(options: StudyOptions) -> None:
     path = options.out / REQUEST
-    own = {"quick": options.quick, "seed": options.common.seed, "version": version("headlab")}
+    own = {
+        "quick": options.quick,
+        "seed": options.common.seed,
+        "images": options.images,
+        "passages": options.passages,
+        "version": version("headlab"),
+    }
     if path.is_file():
         try:
             held = json.loads(path.read_text(encoding="utf-8"))
@@ -85,13 +95,13 @@ def _require_same_request(options: StudyOptions) -> None:
 
 def command_of(options: StudyOptions) -> str:
     """The command line that repeats this."""
-    options = replace(options, out=StudyOptions.out)
     parts = ["headlab study all"]
     if options.quick:
         parts.append("--quick")
+    if options.images:
+        parts.append(f"--images {options.images}")
+    if options.passages != StudyOptions.passages:
+        parts.append(f"--passages {options.passages}")
     if options.common.seed:
         parts.append(f"--seed {options.common.seed}")
     return " ".join(parts)
-
-
-__all__ = ["Finished", "run"]
