@@ -98,11 +98,10 @@ def _readings(found: Findings) -> list[Bar]:
 def _nonlinear(found: Findings) -> list[Bar]:
     rows = []
     for length in (8, 128):
-        value, paper = found.error("mlp", 4, length, 1), PAPER[f"h1_T{length}"]
-        assert value is not None
-        above = value / paper - 1
-        note = f"{value:.2e} for {paper:.2e}; best of {len(found.cells('mlp', 4)[1, length].runs)} seeds"
-        rows.append(most(f"one head, {length} tokens, above the paper's cell by", 0.3, [above], note))
+        errors, paper = found.cells("mlp", 4)[1, length].errors, PAPER[f"h1_T{length}"]
+        middle = float(np.median(errors))
+        note = f"median {middle:.2e} for {paper:.2e}; {min(errors):.2e} the best of {len(errors)} seeds"
+        rows.append(most(f"one head, {length} tokens, off the paper's cell by", 0.3, [abs(middle / paper - 1)], note))
     for length, bar in ((8, 6.1e-5), (128, 1e-5)):
         value, paper = found.error("long", 4, length, 4), PAPER[f"h4_T{length}"]
         assert value is not None
