@@ -66,6 +66,20 @@ class Measurement:
         """The row of `headlab claims --json`."""
         return asdict(self)
 
+    def to_row(self) -> dict[str, Any]:
+        """The row of a study's table of claims: the figures as the sentence, the interval as two columns."""
+        low, high = self.interval or (None, None)
+        return {
+            "id": self.id,
+            "verdict": self.verdict,
+            "summary": self.summary,
+            "paper": self.paper,
+            "seeds": self.seeds,
+            "low": low,
+            "high": high,
+            "command": self.command,
+        }
+
 
 def load_claims() -> dict[str, Claim]:
     """id -> claim, in the order of the file."""

@@ -26,7 +26,7 @@ import warnings
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import torch
-    import transformer_lens
+    import models.hooked
 torch.set_num_threads(1)
 warnings.simplefilter("error")
 for own in ("ipykernel", "jupyter_client", "IPython", "zmq", "tornado", "traitlets", "asyncio"):

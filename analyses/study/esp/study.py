@@ -18,8 +18,7 @@ from analyses.study.esp.runs import Runs
 from analyses.study.esp.tables import summary, tables
 from analyses.study.esp.theory import constructed_claims
 from analyses.study.esp.two_heads import look
-from analyses.study.folder import require_folder, write_file
-from models.bundle import write_json
+from analyses.study.folder import require_folder, write_report
 from models.checkpoints import versions
 from models.esp.feedback import minimum_feedback_arc_set
 from models.esp.graphs import read_graph
@@ -94,12 +93,6 @@ def run(options: StudyOptions, report: Report | None = None) -> dict[str, Any]:
         odd=odd,
         footer=f"Offline report, one file, no requests. Made by “{command}” on {options.common.device}.",
     )
-    frames = tables(methods, looks, compared, measurements)
-    for name, frame in frames.items():
-        write_file(out / "tables" / f"{name}.csv", frame.to_csv(index=False).encode())
-    for name, figure in vars(pictures).items():
-        if figure is not None:
-            write_file(out / "figures" / f"{name}.svg", figure.standalone_svg().encode())
     results = {
         **opening(graph, mfas, methods).to_json(),
         "graph": {"name": graph.name, "vertices": graph.n, "arcs": graph.m},
@@ -118,10 +111,9 @@ def run(options: StudyOptions, report: Report | None = None) -> dict[str, Any]:
         "versions": versions(),
         "seconds": time.monotonic() - started,
     }
-    write_json(out / "results.json", results)
-    write_file(out / "index.html", page.encode())
+    written = write_report(out, page, results, tables(methods, looks, compared, measurements), vars(pictures))
     stages.next("done")
-    return results | {"report": str(out / "index.html")}
+    return written
 
 
 class _Stages:

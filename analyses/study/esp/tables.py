@@ -99,19 +99,6 @@ def tables(
         for i, r in enumerate(m.runs)
         for k, step in enumerate(m.curves.steps)
     ]
-    rows = [
-        {
-            "id": c.id,
-            "verdict": c.verdict,
-            "summary": c.summary,
-            "paper": c.paper,
-            "seeds": c.seeds,
-            "low": c.interval[0] if c.interval else None,
-            "high": c.interval[1] if c.interval else None,
-            "command": c.command,
-        }
-        for c in claims
-    ]
     named = {
         "models": models,
         "ablation": ablation,
@@ -119,6 +106,6 @@ def tables(
         "specialisation": scores,
         "comparison": [vars(each) for each in compared.seeds],
         "curves": curves,
-        "claims": rows,
+        "claims": [each.to_row() for each in claims],
     }
     return {name: pd.DataFrame(table) for name, table in named.items()}

@@ -2,39 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import numpy as np
 
 from analyses.claims import load_claims
+from analyses.study.bars import Bar, least, most
 from analyses.study.retrieval.findings import Findings
 
 PAPER = load_claims()["R4"].figures
 ENOUGH, FALL = 2e-4, 1000.0
-
-
-@dataclass(frozen=True)
-class Bar:
-    """One requirement. measured: the figure that is held against it; met: whether it was reached."""
-
-    what: str
-    bar: str
-    measured: float
-    met: bool
-    note: str = ""
-
-
-def least(what: str, bar: float, values: Sequence[float], note: str = "") -> Bar:
-    """At least `bar`, held against the lowest value."""
-    lowest = float(min(values))
-    return Bar(what, f"at least {bar:g}", lowest, lowest >= bar, note)
-
-
-def most(what: str, bar: float, values: Sequence[float], note: str = "") -> Bar:
-    """At most `bar`, held against the highest value."""
-    highest = float(max(values))
-    return Bar(what, f"at most {bar:g}", highest, highest <= bar, note)
 
 
 def bars(found: Findings) -> list[Bar]:

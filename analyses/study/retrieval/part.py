@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from analyses.claims import Measurement
-from analyses.study.retrieval.bars import Bar
+from analyses.study.bars import Bar
 from interp.render import Figure, Section
 
 

@@ -12,9 +12,10 @@ import pandas as pd
 from analyses.claims import Measurement
 from analyses.commands.progress import Report
 from analyses.options.retrieval import StudyOptions
-from analyses.study.folder import require_folder, write_file
+from analyses.study.bars import Bar
+from analyses.study.folder import require_folder, write_report
 from analyses.study.retrieval import figures
-from analyses.study.retrieval.bars import Bar, bars
+from analyses.study.retrieval.bars import bars
 from analyses.study.retrieval.findings import Findings
 from analyses.study.retrieval.measure import (
     constructed_pair,
@@ -36,7 +37,6 @@ from analyses.study.retrieval.training import train_jobs
 from analyses.study.retrieval.verdicts import LEFT_OUT_OF_QUICK, REAL, judge
 from interp.render import Figure
 from interp.statistics import Chance
-from models.bundle import write_json
 from models.checkpoints import versions
 
 QUICK_SEEDS = 2
@@ -64,10 +64,6 @@ def run(options: StudyOptions, report: Report | None = None) -> dict[str, Any]:
     pictures = {**_pictures(found), **part.figures}
     footer = f"Offline report, one file, no requests. Made by “{found.command}” on {options.common.device}."
     page = build_page(found, pictures, claims, skipped, part.sections, footer)
-    for name, frame in {**_tables(found, claims, requirements), **part.tables}.items():
-        write_file(options.out / "tables" / f"{name}.csv", frame.to_csv(index=False).encode())
-    for name, figure in pictures.items():
-        write_file(options.out / "figures" / f"{name}.svg", figure.standalone_svg().encode())
     results = {
         **opening(found).to_json(),
         "trainings": {name: _summary(made) for name, made in found.trained.items()},
@@ -91,9 +87,7 @@ def run(options: StudyOptions, report: Report | None = None) -> dict[str, Any]:
         "seconds": time.monotonic() - started,
         "seconds_by_part": dict(found.seconds),
     }
-    write_json(options.out / "results.json", results)
-    write_file(options.out / "index.html", page.encode())
-    return results | {"report": str(options.out / "index.html")}
+    return write_report(options.out, page, results, {**_tables(found, claims, requirements), **part.tables}, pictures)
 
 
 def _find(options: StudyOptions, report: Report | None, started: float) -> Findings:
@@ -277,19 +271,6 @@ def _tables(found: Findings, claims: Sequence[Measurement], requirements: Sequen
         for (kind, d), answer in found.readings.items()
         for row in answer.to_frame().to_dict("records")
     ]
-    verdicts = [
-        {
-            "id": row.id,
-            "verdict": row.verdict,
-            "summary": row.summary,
-            "paper": row.paper,
-            "seeds": row.seeds,
-            "low": row.interval[0] if row.interval else None,
-            "high": row.interval[1] if row.interval else None,
-            "command": row.command,
-        }
-        for row in claims
-    ]
     named = {
         "models": models,
         "heads": heads,
@@ -299,7 +280,7 @@ def _tables(found: Findings, claims: Sequence[Measurement], requirements: Sequen
         "four_maxima": [asdict(row) for row in found.four],
         "memory": [asdict(row) for row in found.memory],
         "pairs": [asdict(row) for row in found.pairs],
-        "claims": verdicts,
+        "claims": [each.to_row() for each in claims],
         "bars": [asdict(row) for row in requirements],
     }
     return {name: pd.DataFrame(table) for name, table in named.items()}

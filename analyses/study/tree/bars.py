@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from analyses.study.bars import Bar, least, median_least, median_most, most
 from analyses.study.tree.findings import Findings
 from analyses.study.tree.records import Look
-
-
-@dataclass(frozen=True)
-class Bar:
-    """One requirement. measured: the figure that is held against it; met: whether it was reached."""
-
-    what: str
-    bar: str
-    measured: float
-    met: bool
-    note: str = ""
 
 
 def bars(found: Findings) -> list[Bar]:
@@ -27,28 +16,28 @@ def bars(found: Findings) -> list[Bar]:
     two = [look for name, looks in found.looks.items() if name.startswith("forward-h2") for look in looks]
     own, other = _causes(two)
     rows = [
-        _least(
+        least(
             "constructed, written token by token, paths right", 1.0, [b.generated / b.paths for b in found.constructed]
         ),
         *_accuracies(found, "forward-h2", "forward, 2 heads"),
         *_accuracies(found, "backward-h1", "backward, 1 head"),
-        _most(
+        most(
             "forward, 1 head, paths right", 0.05, [a for job in found.jobs("forward-h1").values() for a in job.accuracy]
         ),
-        _least(
+        least(
             "trained at depth 5, tested at depths to 20, mean over seeds",
             0.99,
             [float(np.mean(row.values)) for row in found.length if row.x <= 20],
             "; ".join(f"depth {row.x:g}: {np.mean(row.values):.4f}" for row in found.length if row.x > 20),
         ),
-        _least("specialisation, constructed", 0.995, [found.constructed_score]),
-        _most("specialisation, untrained", 0.01, found.untrained),
-        _least("specialisation, learned, 2 heads", 0.95, [look.specialisation for look in two]),
-        _most("a role without its heads", 0.5, own),
-        _least("the other role without them", 0.98, other),
-        _least("patching the right head at the query", 0.95, [r for look in two for r, _ in look.recovery.values()]),
-        _most("patching any other head there", 0.1, [o for look in two for _, o in look.recovery.values()]),
-        _least(
+        least("specialisation, constructed", 0.995, [found.constructed_score]),
+        most("specialisation, untrained", 0.01, found.untrained),
+        least("specialisation, learned, 2 heads", 0.95, [look.specialisation for look in two]),
+        most("a role without its heads", 0.5, own),
+        least("the other role without them", 0.98, other),
+        least("patching the right head at the query", 0.95, [r for look in two for r, _ in look.recovery.values()]),
+        most("patching any other head there", 0.1, [o for look in two for _, o in look.recovery.values()]),
+        least(
             "rows whose largest entry is right, four circuits",
             0.99,
             [v for look in two for v in look.diagonal.values()],
@@ -58,38 +47,16 @@ def bars(found: Findings) -> list[Bar]:
     rows += _more_heads(found) + _control(found) + _binary(found)
     ratio = found.generation.get("ratio")
     if isinstance(ratio, dict):
-        rows.append(_least("generation at depth 200, times faster", 5.0, [ratio["median"]]))
+        rows.append(least("generation at depth 200, times faster", 5.0, [ratio["median"]]))
     return rows
-
-
-def _least(what: str, bar: float, values: Sequence[float], note: str = "") -> Bar:
-    lowest = float(min(values))
-    return Bar(what, f"at least {bar:g}", lowest, lowest >= bar, note)
-
-
-def _most(what: str, bar: float, values: Sequence[float], note: str = "") -> Bar:
-    highest = float(max(values))
-    return Bar(what, f"at most {bar:g}", highest, highest <= bar, note)
-
-
-def _median_least(what: str, bar: float, values: Sequence[float]) -> Bar:
-    middle = float(np.median(values))
-    return Bar(what, f"median at least {bar:g}", middle, middle >= bar, f"lowest of {len(values)}: {min(values):.4f}")
-
-
-def _median_most(what: str, bar: float, values: Sequence[float]) -> Bar:
-    middle = float(np.median(values))
-    above = sum(value > bar for value in values)
-    note = f"highest of {len(values)}: {max(values):.3f}; {above} above {bar:g}"
-    return Bar(what, f"median at most {bar:g}", middle, middle <= bar, note)
 
 
 def _accuracies(found: Findings, kind: str, label: str) -> list[Bar]:
     jobs = found.jobs(kind)
     depths = ", ".join(map(str, jobs))
     return [
-        _least(f"{label}, every seed", 0.998, [a for job in jobs.values() for a in job.accuracy], f"depths {depths}"),
-        _least(f"{label}, mean of each depth", 0.999, [float(job.accuracy.mean()) for job in jobs.values()]),
+        least(f"{label}, every seed", 0.998, [a for job in jobs.values() for a in job.accuracy], f"depths {depths}"),
+        least(f"{label}, mean of each depth", 0.999, [float(job.accuracy.mean()) for job in jobs.values()]),
     ]
 
 
@@ -113,8 +80,8 @@ def _plain_descent(found: Findings) -> list[Bar]:
     raw = [each["raw"] for rows in found.plain.values() for seed in rows for each in seed.values()]
     centred = [each["centred"] for rows in found.plain.values() for seed in rows for each in seed.values()]
     return [
-        _least("plain descent, paths right", 0.99, [a for job in jobs.values() for a in job.accuracy]),
-        _least(
+        least("plain descent, paths right", 0.99, [a for job in jobs.values() for a in job.accuracy]),
+        least(
             "plain descent, cosine of a head's block with the construction",
             0.98,
             raw,
@@ -131,12 +98,10 @@ def _more_heads(found: Findings) -> list[Bar]:
     own, other = _causes(looks)
     cost = [value for look in looks if (value := look.heads.path_lost.get(None)) is not None]
     return [
-        _least(
-            "specialisation, 4 to 8 heads, median of each", 0.93, [float(np.median(found.scores(n))) for n in names]
-        ),
-        _most("paths lost without the heads of no role, 4 to 8 heads", 0.01, cost or [0.0]),
-        _median_most("a role without its heads, 4 to 8 heads", 0.5, own),
-        _least("the other role without them, 4 to 8 heads", 0.98, other),
+        least("specialisation, 4 to 8 heads, median of each", 0.93, [float(np.median(found.scores(n))) for n in names]),
+        most("paths lost without the heads of no role, 4 to 8 heads", 0.01, cost or [0.0]),
+        median_most("a role without its heads, 4 to 8 heads", 0.5, own),
+        least("the other role without them, 4 to 8 heads", 0.98, other),
     ]
 
 
@@ -147,7 +112,7 @@ def _control(found: Findings) -> list[Bar]:
     right = found.trained[name].accuracy >= 0.99
     scores = found.scores(name)[right]
     note = f"{int((scores <= 0.05).sum())} of {len(scores)} right models; median {np.median(scores):.3f}"
-    return [_most("specialisation, control, lowest of the right models", 0.05, [scores.min(initial=1.0)], note)]
+    return [most("specialisation, control, lowest of the right models", 0.05, [scores.min(initial=1.0)], note)]
 
 
 def _binary(found: Findings) -> list[Bar]:
@@ -155,11 +120,11 @@ def _binary(found: Findings) -> list[Bar]:
         return []
     seven, nine = (found.trained[f"binary-curriculum-d{depth}"].accuracy.tolist() for depth in (7, 9))
     rows = [
-        _median_least("binary trees of depth 5 by curriculum, 1 024 labels", 0.999, found.taught[5]),
-        _median_least("binary trees of depth 7 by curriculum, 1 024 labels", 0.999, found.taught[7]),
-        _median_least("binary trees of depth 9 by curriculum, 1 024 labels", 0.99, nine),
-        _median_least("binary trees of depth 9, never trained on", 0.99, found.never[3]),
-        _median_least("binary trees of depth 7 by curriculum, 256 labels", 0.999, seven),
+        median_least("binary trees of depth 5 by curriculum, 1 024 labels", 0.999, found.taught[5]),
+        median_least("binary trees of depth 7 by curriculum, 1 024 labels", 0.999, found.taught[7]),
+        median_least("binary trees of depth 9 by curriculum, 1 024 labels", 0.99, nine),
+        median_least("binary trees of depth 9, never trained on", 0.99, found.never[3]),
+        median_least("binary trees of depth 7 by curriculum, 256 labels", 0.999, seven),
     ]
     for depth in (5, 7, 9):
         values = found.trained[f"binary-direct-d{depth}"].accuracy

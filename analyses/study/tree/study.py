@@ -14,9 +14,10 @@ from analyses import bench_generation
 from analyses.claims import Measurement
 from analyses.commands.progress import Report
 from analyses.options.tree import StudyOptions
-from analyses.study.folder import require_folder, write_file
+from analyses.study.bars import Bar
+from analyses.study.folder import require_folder, write_report
 from analyses.study.tree import figures
-from analyses.study.tree.bars import Bar, bars
+from analyses.study.tree.bars import bars
 from analyses.study.tree.findings import Findings
 from analyses.study.tree.measure import (
     by_depth,
@@ -35,7 +36,6 @@ from analyses.study.tree.training import train_jobs
 from analyses.study.tree.verdicts import LEFT_OUT_OF_QUICK, judge
 from analyses.tree_circuits import block_cosines
 from interp.render import Figure
-from models.bundle import write_json
 from models.checkpoints import load_runs, versions
 from models.tree.task import TreeTask
 
@@ -60,10 +60,6 @@ def run(options: StudyOptions, report: Report | None = None) -> dict[str, Any]:
     pictures = _pictures(found)
     footer = f"Offline report, one file, no requests. Made by “{found.command}” on {options.common.device}."
     page = build_page(found, pictures, claims, skipped, footer)
-    for name, frame in _tables(found, claims, requirements).items():
-        write_file(options.out / "tables" / f"{name}.csv", frame.to_csv(index=False).encode())
-    for name, figure in pictures.items():
-        write_file(options.out / "figures" / f"{name}.svg", figure.standalone_svg().encode())
     results = {
         **opening(found).to_json(),
         "trainings": {name: _summary(job) for name, job in found.trained.items()},
@@ -87,9 +83,7 @@ def run(options: StudyOptions, report: Report | None = None) -> dict[str, Any]:
         "seconds": time.monotonic() - started,
         "seconds_by_part": dict(found.seconds),
     }
-    write_json(options.out / "results.json", results)
-    write_file(options.out / "index.html", page.encode())
-    return results | {"report": str(options.out / "index.html")}
+    return write_report(options.out, page, results, _tables(found, claims, requirements), pictures)
 
 
 def _find(options: StudyOptions, report: Report | None, started: float) -> Findings:
@@ -262,26 +256,13 @@ def _tables(found: Findings, claims: Sequence[Measurement], requirements: Sequen
         for name, group in found.looks.items()
         for each in group
     ]
-    rows = [
-        {
-            "id": row.id,
-            "verdict": row.verdict,
-            "summary": row.summary,
-            "paper": row.paper,
-            "seeds": row.seeds,
-            "low": row.interval[0] if row.interval else None,
-            "high": row.interval[1] if row.interval else None,
-            "command": row.command,
-        }
-        for row in claims
-    ]
     named = {
         "models": models,
         "heads": heads,
         "instruments": looks,
         "constructed": [asdict(each) for each in found.constructed],
         "length": [{"depth": r.x, "seed": k, "path_accuracy": v} for r in found.length for k, v in enumerate(r.values)],
-        "claims": rows,
+        "claims": [each.to_row() for each in claims],
         "bars": [asdict(row) for row in requirements],
     }
     return {name: pd.DataFrame(table) for name, table in named.items()}

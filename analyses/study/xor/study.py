@@ -12,13 +12,12 @@ from analyses.claims import Measurement, count_verdicts
 from analyses.commands.progress import Report
 from analyses.options.xor import StudyOptions
 from analyses.study.claims_section import claims_figure, heading_of
-from analyses.study.folder import require_folder, write_file
+from analyses.study.folder import require_folder, write_report
 from analyses.study.xor import growth_figures, head_figures, map_figures, sample_figures, step_figures
 from analyses.study.xor.measure import Results, measure
 from analyses.study.xor.page import Pictures, build_page, opening
 from analyses.study.xor.plan import FULL, QUICK
 from analyses.study.xor.verdicts import claims
-from models.bundle import write_json
 from models.checkpoints import versions
 
 STAGES = 10
@@ -65,11 +64,6 @@ def publish(
         heading_of({str(verdict): count for verdict, count in count_verdicts(measurements).items()}),
         footer=f"Offline report, one file, no requests. Made by “{command}” on one CPU core.",
     )
-    for name, frame in _tables(results, measurements).items():
-        write_file(out / "tables" / f"{name}.csv", frame.to_csv(index=False).encode())
-    for name, figure in vars(pictures).items():
-        if figure is not None:
-            write_file(out / "figures" / f"{name}.svg", figure.standalone_svg().encode())
     found = {
         **opening(results).to_json(),
         "specialisation": {
@@ -87,9 +81,7 @@ def publish(
         "versions": versions(),
         "seconds": None if started is None else time.monotonic() - started,
     }
-    write_json(out / "results.json", found)
-    write_file(out / "index.html", page.encode())
-    return found | {"report": str(out / "index.html")}
+    return write_report(out, page, found, _tables(results, measurements), vars(pictures))
 
 
 def draw(results: Results) -> Pictures:
@@ -190,19 +182,6 @@ def _tables(results: Results, measurements: list[Measurement]) -> dict[str, pd.D
         {"bits": n.bits, "neurons": n.neurons, "parameters": n.parameters, "learned": n.learned.value}
         for n in results.networks
     ]
-    rows = [
-        {
-            "id": m.id,
-            "verdict": m.verdict,
-            "summary": m.summary,
-            "paper": m.paper,
-            "seeds": m.seeds,
-            "low": m.interval[0] if m.interval else None,
-            "high": m.interval[1] if m.interval else None,
-            "command": m.command,
-        }
-        for m in measurements
-    ]
     named = {
         "one_step": steps,
         "samples": curves,
@@ -210,6 +189,6 @@ def _tables(results: Results, measurements: list[Measurement]) -> dict[str, pd.D
         "parity": parity,
         "networks": networks,
         "alignment": results.traced.to_frame().to_dict("records"),
-        "claims": rows,
+        "claims": [each.to_row() for each in measurements],
     }
     return {name: pd.DataFrame(table) for name, table in named.items()}

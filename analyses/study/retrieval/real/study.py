@@ -8,7 +8,7 @@ from dataclasses import replace
 from analyses.claims import Measurement
 from analyses.commands.progress import Report
 from analyses.options.retrieval import StudyOptions
-from analyses.study.retrieval.bars import Bar, most
+from analyses.study.bars import Bar, most
 from analyses.study.retrieval.part import Part
 from analyses.study.retrieval.real import figures
 from analyses.study.retrieval.real.plans import Plan, plans
