@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -21,6 +20,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from analyses.bench_patching import keep_memory
+from analyses.watched import watch
 from models.hooked import Architecture
 from models.recipe import Recipe, learning_rate
 from models.retrieval.architecture import architecture, start
@@ -56,28 +56,13 @@ CASES = (
 )
 
 
-class _Watched(RetrievalLearner):
-    """Keeps the losses of every step."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.seen: list[Tensor] = []
-
-    def losses(self, step: int) -> Float[Tensor, " seed"]:
-        found = super().losses(step)
-        self.seen.append(found.detach())
-        return found
-
-    def measure(self) -> Mapping[str, Float[Tensor, " seed"]]:
-        return {}
-
-
 def together(design: Architecture, data: Data, plan: Recipe, seeds: int) -> tuple[Float[Tensor, "step seed"], float]:
     """The losses of every step and seed, trained together, and the CPU seconds of the training itself."""
-    learner = _Watched(design, data, seeds=range(seeds), batch=plan.batch or len(data.train))
+    learner = RetrievalLearner(design, data, seeds=range(seeds), batch=plan.batch or len(data.train))
+    seen = watch(learner)
     begun = time.process_time()
     fit(learner, plan)
-    return torch.stack(learner.seen), time.process_time() - begun
+    return torch.stack(seen), time.process_time() - begun
 
 
 def one_by_one(design: Architecture, data: Data, plan: Recipe, seeds: int) -> tuple[Float[Tensor, "step seed"], float]:

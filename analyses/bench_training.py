@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +19,7 @@ from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from analyses.bench_patching import keep_memory
+from analyses.watched import watch
 from models.esp.graphs import read_graph
 from models.esp.many import ManySeeds
 from models.esp.recipes import Plan, plan
@@ -49,34 +49,19 @@ class TrainingCase:
 CASES = (TrainingCase("complete:10", 32, 40, 10), TrainingCase("rich", 8, 10, 3))
 
 
-class _Watched(ManySeeds):
-    """Keeps the losses of every step."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.seen: list[Tensor] = []
-
-    def losses(self, step: int) -> Float[Tensor, " seed"]:
-        found = super().losses(step)
-        self.seen.append(found.detach())
-        return found
-
-    def measure(self) -> Mapping[str, Float[Tensor, " seed"]]:
-        return {}
-
-
 def together(
     case: TrainingCase, made: Plan, dtype: torch.dtype = torch.float32
 ) -> tuple[Float[Tensor, "step seed"], float]:
     """The losses of every step and seed by the table of rows, and the CPU seconds of the training itself."""
     examples = EspTask(read_graph(case.graph)).examples()
-    learner = _Watched(
+    learner = ManySeeds(
         made.architecture, made.recipe, examples.inputs, examples.targets[:, 0], seeds=range(case.seeds), dtype=dtype
     )
+    seen = watch(learner)
     start = time.process_time()
     fit(learner, made.recipe)
     seconds = time.process_time() - start
-    return torch.stack(learner.seen), seconds
+    return torch.stack(seen), seconds
 
 
 def one_by_one(
