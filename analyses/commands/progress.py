@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 Report = Callable[[str, int, int], None]
+
+
+def steps_of(report: Report | None, what: str) -> Callable[[int, int], None] | None:
+    """The `progress(done, total)` that a training takes, drawn as the bar `what`; None where nothing is drawn."""
+    return None if report is None else partial(report, what)
 
 
 @contextmanager

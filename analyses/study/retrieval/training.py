@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from analyses.commands.progress import Report
+from analyses.commands.progress import Report, steps_of
 from analyses.study.retrieval.plans import Job, Way
 from analyses.study.retrieval.records import Run, Trained
 from models.retrieval.runs import train_and_save
@@ -42,15 +41,9 @@ def _train(job: Job, way: Way, folder: Path, *, seed: int, seeds: int, device: s
         grow=way.grow,
         resume=True,
         device=device,
-        progress=_steps(report, job.name),
+        progress=steps_of(report, job.name),
     )
     return [
         Run(way.name, row["seed"], row["nmse"], row["fresh_nmse"], row["steps"], row["stuck"], folder / row["dir"])
         for row in data["runs"]
     ]
-
-
-def _steps(report: Report | None, name: str) -> Any:
-    if report is None:
-        return None
-    return lambda done, total: report(name, done, total)

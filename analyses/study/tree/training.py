@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from analyses.commands.progress import Report
+from analyses.commands.progress import Report, steps_of
 from analyses.study.tree.plans import Job
 from analyses.study.tree.records import Run, Trained
 from models.checkpoints import load_runs
@@ -35,7 +35,7 @@ def train_jobs(
                 resume=True,
                 follow=job.follow,
                 device=device,
-                progress=_steps(report, name),
+                progress=steps_of(report, name),
             )
         found[name] = _trained(name, job, data, out / name, wanted)
     return found
@@ -51,12 +51,6 @@ def _finished(folder: Path, wanted: list[int]) -> dict[str, Any] | None:
             f"'{folder}' holds finished runs without seed {missing[0]}: choose another --out, or remove the folder"
         )
     return data
-
-
-def _steps(report: Report | None, name: str) -> Any:
-    if report is None:
-        return None
-    return lambda done, total: report(name, done, total)
 
 
 def _trained(name: str, job: Job, data: dict[str, Any], folder: Path, wanted: list[int]) -> Trained:
