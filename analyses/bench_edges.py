@@ -25,11 +25,11 @@ import transformer_lens
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.circuits import Edge
-from interp.interventions import Intervention
-from interp.metrics import Metric
-from interp.paths import patch_edges
-from models.hooked import Architecture, HookedTransformer, build, initialise
+from headlab.interp.circuits import Edge
+from headlab.interp.interventions import Intervention
+from headlab.interp.metrics import Metric
+from headlab.interp.paths import patch_edges
+from headlab.models.hooked import Architecture, HookedTransformer, build, initialise
 
 CONFIG: dict[str, Any] = {
     "n_layers": 4,

@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.patching import patch_sweep
-from models.hooked import Architecture, HookedTransformer, build, initialise
+from headlab.interp.patching import patch_sweep
+from headlab.models.hooked import Architecture, HookedTransformer, build, initialise
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -17,12 +17,12 @@ from jaxtyping import Int
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from interp.model import untouched
-from models.hooked import HookedTransformer
-from models.tree.constructed import construct
-from models.tree.generation import generate, next_token
-from models.tree.source import TreeSource
-from models.tree.task import TreeTask
+from headlab.interp.model import untouched
+from headlab.models.hooked import HookedTransformer
+from headlab.models.tree.constructed import construct
+from headlab.models.tree.generation import generate, next_token
+from headlab.models.tree.source import TreeSource
+from headlab.models.tree.task import TreeTask
 
 PAIRS, LONG = 5, 20.0  # five pairs where a pair takes under 20 s, else one
 

@@ -18,10 +18,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from analyses.bench_edges import edges_case
-from analyses.bench_equality import SWEEPS, equality, peer
-from interp.patching import patch_sweep
-from models.hooked import Architecture, HookedTransformer, build, initialise
+from headlab.analyses.bench_edges import edges_case
+from headlab.analyses.bench_equality import SWEEPS, equality, peer
+from headlab.interp.patching import patch_sweep
+from headlab.models.hooked import Architecture, HookedTransformer, build, initialise
 
 # For the peer on part of the cells: how it writes one, axes in the order of SWEEPS.
 SETTERS = {

@@ -19,15 +19,15 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from analyses.bench_patching import keep_memory
-from analyses.watched import watch
-from models.hooked import Architecture
-from models.recipe import Recipe, learning_rate
-from models.retrieval.architecture import architecture, start
-from models.retrieval.family import sum_of_maxima
-from models.retrieval.learner import Data, RetrievalLearner, draw_data
-from models.retrieval.recipes import recipe
-from models.training import fit
+from headlab.analyses.bench_patching import keep_memory
+from headlab.analyses.watched import watch
+from headlab.models.hooked import Architecture
+from headlab.models.recipe import Recipe, learning_rate
+from headlab.models.retrieval.architecture import architecture, start
+from headlab.models.retrieval.family import sum_of_maxima
+from headlab.models.retrieval.learner import Data, RetrievalLearner, draw_data
+from headlab.models.retrieval.recipes import recipe
+from headlab.models.training import fit
 
 PAIRS = 5
 

@@ -23,7 +23,7 @@ def run(quick: bool = False) -> dict[str, Any]:
     The output is checked to be the help text. There is no floor to compare with, so `work` is null.
     """
     bare = [sys.executable, "-c", "pass"]
-    ours = [sys.executable, "-c", "from analyses.cli import run; run()", "--help"]
+    ours = [sys.executable, "-c", "from headlab.analyses.cli import run; run()", "--help"]
     pairs = 1 if quick else 5
     for command in (bare, ours):
         _cpu_of(command)  # the file cache is warm for both

@@ -17,15 +17,15 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from analyses.bench_patching import keep_memory
-from analyses.sweep.configuration import Configuration, Unit
-from analyses.sweep.work import work
-from models.esp.graphs import read_graph
-from models.esp.many import RIGHT
-from models.esp.recipes import plan
-from models.esp.task import EspTask, margins
-from models.hooked import build, initialise
-from models.recipe import learning_rate
+from headlab.analyses.bench_patching import keep_memory
+from headlab.analyses.sweep.configuration import Configuration, Unit
+from headlab.analyses.sweep.work import work
+from headlab.models.esp.graphs import read_graph
+from headlab.models.esp.many import RIGHT
+from headlab.models.esp.recipes import plan
+from headlab.models.esp.task import EspTask, margins
+from headlab.models.hooked import build, initialise
+from headlab.models.recipe import learning_rate
 
 GRAPH, TOGETHER = "complete:10", 32
 

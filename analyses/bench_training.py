@@ -18,15 +18,15 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
-from analyses.bench_patching import keep_memory
-from analyses.watched import watch
-from models.esp.graphs import read_graph
-from models.esp.many import ManySeeds
-from models.esp.recipes import Plan, plan
-from models.esp.task import EspTask
-from models.hooked import build, initialise
-from models.recipe import learning_rate
-from models.training import fit
+from headlab.analyses.bench_patching import keep_memory
+from headlab.analyses.watched import watch
+from headlab.models.esp.graphs import read_graph
+from headlab.models.esp.many import ManySeeds
+from headlab.models.esp.recipes import Plan, plan
+from headlab.models.esp.task import EspTask
+from headlab.models.hooked import build, initialise
+from headlab.models.recipe import learning_rate
+from headlab.models.training import fit
 
 PAIRS = 5
 

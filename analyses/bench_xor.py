@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from analyses.xor_scale import measure_apart
-from models.xor.descent import population_objective
-from models.xor.ensemble import Ensemble, default_width, draw
-from models.xor.samples import gradients_by_sample_count, sample_objective
-from models.xor.task import XorTask
+from headlab.analyses.xor_scale import measure_apart
+from headlab.models.xor.descent import population_objective
+from headlab.models.xor.ensemble import Ensemble, default_width, draw
+from headlab.models.xor.samples import gradients_by_sample_count, sample_objective
+from headlab.models.xor.task import XorTask
 
 PILOT = 16_384
 

@@ -83,7 +83,7 @@ class Measurement:
 
 def load_claims() -> dict[str, Claim]:
     """id -> claim, in the order of the file."""
-    text = files("analyses").joinpath("claims.toml").read_text(encoding="utf-8")
+    text = files("headlab.analyses").joinpath("claims.toml").read_text(encoding="utf-8")
     return {name: Claim(id=name, **row) for name, row in tomllib.loads(text).items()}
 
 

@@ -19,8 +19,8 @@ from typing import Annotated, Any, Union
 
 import tyro
 
-from analyses.options import all as all_systems
-from analyses.options import esp, instruments, retrieval, sweep, tree, xor
+from headlab.analyses.options import all as all_systems
+from headlab.analyses.options import esp, instruments, retrieval, sweep, tree, xor
 
 
 def _named(options: Any, name: str) -> Any:
@@ -130,7 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as error:
         print(f"headlab: {error}", file=sys.stderr)
         return 2
-    module = importlib.import_module(f"analyses.commands.{command.replace('-', '_')}")
+    module = importlib.import_module(f"headlab.analyses.commands.{command.replace('-', '_')}")
     try:
         import torch
 

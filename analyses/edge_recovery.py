@@ -17,20 +17,20 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from analyses.claims import Measurement, judge_statement
-from interp.gradients import estimate_edges
-from interp.interventions import Intervention
-from interp.metrics import Metric
-from interp.model import HookedModel
-from interp.paths import EdgeEffects, patch_edges
-from interp.recovery import Recovery, recovery
-from interp.statistics import median
-from models.constructed import Constructed
-from models.esp.circuits import KINDS
-from models.esp.constructed import construct
-from models.esp.graphs import read_graph
-from models.esp.task import EspTask
-from models.task import Examples
+from headlab.analyses.claims import Measurement, judge_statement
+from headlab.interp.gradients import estimate_edges
+from headlab.interp.interventions import Intervention
+from headlab.interp.metrics import Metric
+from headlab.interp.model import HookedModel
+from headlab.interp.paths import EdgeEffects, patch_edges
+from headlab.interp.recovery import Recovery, recovery
+from headlab.interp.statistics import median
+from headlab.models.constructed import Constructed
+from headlab.models.esp.circuits import KINDS
+from headlab.models.esp.constructed import construct
+from headlab.models.esp.graphs import read_graph
+from headlab.models.esp.task import EspTask
+from headlab.models.task import Examples
 
 METHODS = ("exact", "eap", "eap-ig-inputs", "eap-ig-activations")
 VARIANTS = ("two-head", "two-head-narrow")

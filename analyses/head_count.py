@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from interp.changepoint import Hypothesis, Posterior, weigh
+from headlab.interp.changepoint import Hypothesis, Posterior, weigh
 
 BEYOND = "beyond range"
 # a, b, g, J, f, e: an error of the order of 1 with one head; some gain per head; a drop of about two decades.

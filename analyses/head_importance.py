@@ -13,11 +13,11 @@ from itertools import combinations
 
 import pandas as pd
 
-from analyses.claims import Measurement, judge_statement
-from interp.ablation import ablate_heads
-from interp.model import HookedModel
-from interp.statistics import Estimate, median
-from models.esp.task import EspTask
+from headlab.analyses.claims import Measurement, judge_statement
+from headlab.interp.ablation import ablate_heads
+from headlab.interp.model import HookedModel
+from headlab.interp.statistics import Estimate, median
+from headlab.models.esp.task import EspTask
 
 KINDS = ("zero", "mean", "positional_mean", "resample", "matched_resample")
 METRICS = ("accuracy", "logit_difference")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from interp.render.document import document, rendered
+from headlab.interp.render.document import document, rendered
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -26,7 +26,7 @@ import warnings
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import torch
-    import models.hooked
+    import headlab.models.hooked
 torch.set_num_threads(1)
 warnings.simplefilter("error")
 for own in ("ipykernel", "jupyter_client", "IPython", "zmq", "tornado", "traitlets", "asyncio"):

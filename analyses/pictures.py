@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from interp.attribution import direct_logit_attribution
-from interp.model import activations, untouched
-from interp.movement import movement
-from interp.render import Figure, Head, Node, attention_viewer, circuit_diagram, signed, token_head_logit
-from interp.roles import score
-from interp.sites import hook_name
-from models.checkpoints import Checkpoint
-from models.task import Examples, Task
+from headlab.interp.attribution import direct_logit_attribution
+from headlab.interp.model import activations, untouched
+from headlab.interp.movement import movement
+from headlab.interp.render import Figure, Head, Node, attention_viewer, circuit_diagram, signed, token_head_logit
+from headlab.interp.roles import score
+from headlab.interp.sites import hook_name
+from headlab.models.checkpoints import Checkpoint
+from headlab.models.task import Examples, Task
 
 MOST_TOKENS = 16
 ALPHABET = "ABCDEFGHIJKL"

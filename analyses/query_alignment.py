@@ -15,12 +15,12 @@ import pandas as pd
 import torch
 from jaxtyping import Float
 
-from interp.ablation import Head
-from interp.alignment import Alignment, align, align_roles
-from interp.render import Axis, Curve, CurvePanel, Figure, curve_chart
-from interp.roles import Role
-from models.checkpoints import load_history
-from models.xor.ensemble import Ensemble
+from headlab.interp.ablation import Head
+from headlab.interp.alignment import Alignment, align, align_roles
+from headlab.interp.render import Axis, Curve, CurvePanel, Figure, curve_chart
+from headlab.interp.roles import Role
+from headlab.models.checkpoints import load_history
+from headlab.models.xor.ensemble import Ensemble
 
 LETTERS = "ABCDEFGHIJKL"
 

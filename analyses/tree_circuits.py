@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.weights import ov_circuit, qk_circuit
-from models.hooked import HookedTransformer
-from models.tree.task import TreeTask
-from models.tree.tokens import BACK, EDGE, FWD
+from headlab.interp.weights import ov_circuit, qk_circuit
+from headlab.models.hooked import HookedTransformer
+from headlab.models.tree.task import TreeTask
+from headlab.models.tree.tokens import BACK, EDGE, FWD
 
 RIGHT = {"backward": ("backward QK", "backward OV"), "reverse": ("reverse QK", "reverse OV")}
 

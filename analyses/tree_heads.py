@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from interp.ablation import Head, ablate_heads
-from interp.assignment import Assignment, assign
-from interp.changepoint import Phase, earlier, phase
-from interp.model import HookedModel
-from models.tree.task import TreeTask
+from headlab.interp.ablation import Head, ablate_heads
+from headlab.interp.assignment import Assignment, assign
+from headlab.interp.changepoint import Phase, earlier, phase
+from headlab.interp.model import HookedModel
+from headlab.models.tree.task import TreeTask
 
 ENOUGH = 0.9  # share of a role's performance with which one head counts as able to do the role
 
@@ -148,7 +148,7 @@ def formation(history: Sequence[Mapping[str, Any]], *, by: str = "usage {}") -> 
     steps = np.log1p(np.array([row["step"] for row in history], dtype=float))
     curves = {name: np.array([row[name] for row in history], dtype=float) for name in CURVES if name in history[0]}
     if not curves:
-        raise ValueError("the history holds no accuracy by stage: train with models.tree.runs")
+        raise ValueError("the history holds no accuracy by stage: train with headlab.models.tree.runs")
     phases = {name: phase(steps, values) for name, values in curves.items()}
     names = [by.format(role) for role in ("backward", "reverse")]
     first, probability = None, 0.5

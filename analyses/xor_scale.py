@@ -12,9 +12,9 @@ from pathlib import Path
 
 import torch
 
-from models.xor.descent import Rule, population_objective, step
-from models.xor.ensemble import draw, step_size
-from models.xor.task import XorTask
+from headlab.models.xor.descent import Rule, population_objective, step
+from headlab.models.xor.ensemble import draw, step_size
+from headlab.models.xor.task import XorTask
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def measure(bits: int, width: int, seed: int) -> Scale:
 
 def measure_apart(bits: int, width: int, seed: int) -> Scale:
     """The same in a fresh process, whose peak is this work's own. Raises RuntimeError where that process fails."""
-    program = [sys.executable, "-m", "analyses.xor_scale", str(bits), str(width), str(seed)]
+    program = [sys.executable, "-m", "headlab.analyses.xor_scale", str(bits), str(width), str(seed)]
     done = subprocess.run(program, capture_output=True, text=True, cwd=Path(__file__).parents[1], check=False)
     if done.returncode:
         raise RuntimeError(f"one step at d = {bits} failed in its own process: {done.stderr.strip()[-300:]}")

@@ -17,10 +17,10 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from interp.interventions import DonorFactors, Factors, Intervention, factor_table
-from interp.metrics import Metric, metric_name, performance
-from interp.model import Hook, HookedModel, activations, run, untouched
-from interp.sites import hook_name, require_layers
+from headlab.interp.interventions import DonorFactors, Factors, Intervention, factor_table
+from headlab.interp.metrics import Metric, metric_name, performance
+from headlab.interp.model import Hook, HookedModel, activations, run, untouched
+from headlab.interp.sites import hook_name, require_layers
 
 Head = tuple[int, int]
 AblationKind = Literal["zero", "mean", "positional_mean", "resample", "matched_resample"]
@@ -99,7 +99,7 @@ def ablate_heads(
     """How much of `metric` is lost when each head of `layers` (or each of `groups`, ablated together) is replaced.
 
     metric: logits [example, position, vocabulary] -> [example], higher is better. kind and reference: as for
-    `interp.interventions.Intervention`; `mean`, `positional_mean` and the resample kinds need a `reference`,
+    `headlab.interp.interventions.Intervention`; `mean`, `positional_mean` and the resample kinds need a `reference`,
     `matched_resample` needs `factors` (level per example; and `reference_factors` where the reference is not
     `inputs`). One replacement is drawn with `seed` and shared by all groups. name: what the metric is called.
 
@@ -107,7 +107,9 @@ def ablate_heads(
     example, KeyError for an unknown kind, and IndexError for a layer or head that does not exist.
     """
     if kind == "patch":
-        raise KeyError("patch is no ablation: use interp.patching.patch_sweep, which takes a source and a destination")
+        raise KeyError(
+            "patch is no ablation: use headlab.interp.patching.patch_sweep, which takes a source and a destination"
+        )
     intervention = Intervention(
         kind,
         None if kind == "zero" else reference,

@@ -12,11 +12,11 @@ from jaxtyping import Bool, Float
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from interp import statistics
-from interp.ablation import Head
-from interp.model import HookedModel, activations, untouched
-from interp.movement import batches, visible_keys
-from interp.roles import Role, by_inputs
+from headlab.interp import statistics
+from headlab.interp.ablation import Head
+from headlab.interp.model import HookedModel, activations, untouched
+from headlab.interp.movement import batches, visible_keys
+from headlab.interp.roles import Role, by_inputs
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from interp.ablation import AblationKind, Head, ablate_heads
-from interp.metrics import Metric
-from interp.model import HookedModel
-from interp.roles import Role, Specialisation, by_inputs, score
+from headlab.interp.ablation import AblationKind, Head, ablate_heads
+from headlab.interp.metrics import Metric
+from headlab.interp.model import HookedModel
+from headlab.interp.roles import Role, Specialisation, by_inputs, score
 
 
 @dataclass(frozen=True)

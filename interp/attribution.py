@@ -11,7 +11,7 @@ from einops import einsum, repeat
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.model import HookedModel, activations, head_weights, run, untouched
+from headlab.interp.model import HookedModel, activations, head_weights, run, untouched
 
 FINAL_SCALE = "ln_final.hook_scale"
 

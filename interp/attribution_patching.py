@@ -17,13 +17,13 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from interp.gradients import gradients_of, saturation, saturation_warning
-from interp.interventions import Intervention
-from interp.metrics import Metric, metric_name, performance
-from interp.model import HookedModel, activations, run, untouched
-from interp.patch_result import PatchResult
-from interp.patching import patch_sweep
-from interp.sites import Grid, component, grid, hook_name, require_component, require_layers, require_positions
+from headlab.interp.gradients import gradients_of, saturation, saturation_warning
+from headlab.interp.interventions import Intervention
+from headlab.interp.metrics import Metric, metric_name, performance
+from headlab.interp.model import HookedModel, activations, run, untouched
+from headlab.interp.patch_result import PatchResult
+from headlab.interp.patching import patch_sweep
+from headlab.interp.sites import Grid, component, grid, hook_name, require_component, require_layers, require_positions
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +31,7 @@ class PatchEstimate:
     """Estimated effects of a sweep of patches, and the exact ones beside them where they were asked for.
 
     estimate: as `interp.patching.patch_sweep` gives it, engine `gradient`; its notes hold the warning. saturation: in
-    which share of the examples each head's softmax has next to no gradient (`interp.gradients.saturation`).
+    which share of the examples each head's softmax has next to no gradient (`headlab.interp.gradients.saturation`).
     """
 
     estimate: PatchResult
@@ -75,7 +75,7 @@ def estimate_patches(
     direction: str = "denoising",
     exact: bool = False,
 ) -> PatchEstimate:
-    """What `interp.patching.patch_sweep` measures with these arguments, estimated at the destination run.
+    """What `headlab.interp.patching.patch_sweep` measures with these arguments, estimated at the destination run.
 
     exact: also run the patches. Raises what `patch_sweep` raises, and ValueError for a metric without a finite
     gradient.

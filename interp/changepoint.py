@@ -15,7 +15,7 @@ import pandas as pd
 from jaxtyping import Float, Int
 from scipy.special import logsumexp
 
-from interp.statistics import Estimate, Values
+from headlab.interp.statistics import Estimate, Values
 
 
 @dataclass(frozen=True, eq=False)

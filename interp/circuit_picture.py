@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from interp.circuits import END, START, Circuit, Edge, Node
-from interp.render.circuit import CircuitPanel, Link, circuit_diagram
-from interp.render.circuit import Node as Mark
-from interp.render.figure import Figure
-from interp.render.theme import Head
+from headlab.interp.circuits import END, START, Circuit, Edge, Node
+from headlab.interp.render.circuit import CircuitPanel, Link, circuit_diagram
+from headlab.interp.render.circuit import Node as Mark
+from headlab.interp.render.figure import Figure
+from headlab.interp.render.theme import Head
 
 
 def draw_circuit(

@@ -13,11 +13,11 @@ from jaxtyping import Bool, Float, Int, Shaped
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from interp import statistics
-from interp.ablation import Head
-from interp.model import HookedModel, activations, untouched
-from interp.movement import batches, visible_keys
-from interp.weights import normalise_rows, qk_circuit, unembedding, written_rows
+from headlab.interp import statistics
+from headlab.interp.ablation import Head
+from headlab.interp.model import HookedModel, activations, untouched
+from headlab.interp.movement import batches, visible_keys
+from headlab.interp.weights import normalise_rows, qk_circuit, unembedding, written_rows
 
 
 @dataclass(frozen=True)

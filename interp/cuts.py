@@ -13,9 +13,9 @@ from einops import rearrange, repeat
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.circuits import END, START, Edge, Node, Port
-from interp.model import run
-from interp.wiring import QKV, Outputs, Wiring, written
+from headlab.interp.circuits import END, START, Edge, Node, Port
+from headlab.interp.model import run
+from headlab.interp.wiring import QKV, Outputs, Wiring, written
 
 
 @dataclass(frozen=True)

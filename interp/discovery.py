@@ -10,13 +10,13 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from interp.circuits import END, Circuit, Edge
-from interp.cuts import run_edge_sets
-from interp.interventions import Intervention
-from interp.metrics import Metric, metric_name, performance
-from interp.model import HookedModel, untouched
-from interp.paths import EdgeEffects, Ranking, chunks
-from interp.wiring import Outputs, Wiring, reference_outputs, wire
+from headlab.interp.circuits import END, Circuit, Edge
+from headlab.interp.cuts import run_edge_sets
+from headlab.interp.interventions import Intervention
+from headlab.interp.metrics import Metric, metric_name, performance
+from headlab.interp.model import HookedModel, untouched
+from headlab.interp.paths import EdgeEffects, Ranking, chunks
+from headlab.interp.wiring import Outputs, Wiring, reference_outputs, wire
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +75,7 @@ def fidelity(
     """Run the circuit alone: every edge outside it carries what `intervention` puts there, all of them together.
 
     Edges into the end at positions that are not read count neither way. Arguments and errors as for
-    `interp.paths.patch_edges`.
+    `headlab.interp.paths.patch_edges`.
     """
     kept = circuit.edges if isinstance(circuit, Circuit) else frozenset(circuit)
     with untouched(model):

@@ -9,13 +9,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.circuits import Edge, Node, Port
-from interp.engines import Cells, Cone
-from interp.engines.entry import ConeSweep, hooks_for
-from interp.engines.support import require_supported
-from interp.model import activations
-from interp.sites import Grid, grid, hook_name
-from interp.wiring import Outputs, Wiring
+from headlab.interp.circuits import Edge, Node, Port
+from headlab.interp.engines import Cells, Cone
+from headlab.interp.engines.entry import ConeSweep, hooks_for
+from headlab.interp.engines.support import require_supported
+from headlab.interp.model import activations
+from headlab.interp.sites import Grid, grid, hook_name
+from headlab.interp.wiring import Outputs, Wiring
 
 COMPONENT: dict[Port, str] = {"q": "q", "k": "k", "v": "v", "mlp": "mlp_out", "end": "resid_post"}
 
@@ -28,7 +28,7 @@ class EdgeCone:
     """
 
     def __init__(self, wiring: Wiring, read: Sequence[int], reference: Outputs) -> None:
-        """Raises `interp.engines.Unsupported` where the cone does not model the architecture."""
+        """Raises `headlab.interp.engines.Unsupported` where the cone does not model the architecture."""
         require_supported(wiring.model)
         self.wiring = wiring
         self.reference = reference

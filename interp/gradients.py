@@ -15,13 +15,13 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from interp.circuits import END, START, Edge, Node, Port
-from interp.interventions import Intervention
-from interp.metrics import Metric, metric_name, performance
-from interp.model import HookedModel, activations, run, untouched
-from interp.movement import visible_keys
-from interp.paths import EdgeEffects, exact_effects
-from interp.wiring import QKV, Outputs, Wiring, reference_outputs, wire
+from headlab.interp.circuits import END, START, Edge, Node, Port
+from headlab.interp.interventions import Intervention
+from headlab.interp.metrics import Metric, metric_name, performance
+from headlab.interp.model import HookedModel, activations, run, untouched
+from headlab.interp.movement import visible_keys
+from headlab.interp.paths import EdgeEffects, exact_effects
+from headlab.interp.wiring import QKV, Outputs, Wiring, reference_outputs, wire
 
 Method = Literal["eap", "eap-ig-inputs", "eap-ig-activations"]
 Gradients = Mapping[tuple[Node, Port], Float[Tensor, "example position model"]]

@@ -11,12 +11,12 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from interp.circuits import Edge, Node
-from interp.interventions import Intervention
-from interp.metrics import Metric
-from interp.model import HookedModel, untouched
-from interp.paths import EdgeEffects, exact_effects
-from interp.wiring import Wiring, wire
+from headlab.interp.circuits import Edge, Node
+from headlab.interp.interventions import Intervention
+from headlab.interp.metrics import Metric
+from headlab.interp.model import HookedModel, untouched
+from headlab.interp.paths import EdgeEffects, exact_effects
+from headlab.interp.wiring import Wiring, wire
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +24,7 @@ class Interactions:
     """Performance lost per group of edges alone, and per pair of groups together; higher = more important.
 
     names: of the groups. single: each alone; pair[i, j]: both together (symmetric; the diagonal is `single`).
-    Other fields as for `interp.paths.EdgeEffects`.
+    Other fields as for `headlab.interp.paths.EdgeEffects`.
     """
 
     names: tuple[str, ...]
@@ -153,7 +153,7 @@ def edges_in_context(
     """What `patch_edges` measures, in the whole model and in each model in which one of `contexts` is cut already.
 
     contexts: name -> edges cut; default every head and MLP, silenced as a whole. Arguments and errors as for
-    `interp.paths.patch_edges`.
+    `headlab.interp.paths.patch_edges`.
     """
     with untouched(model):
         wiring = wire(model, inputs)

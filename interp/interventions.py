@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Int, Shaped
 from torch import Tensor
 
-from interp.model import HookedModel, activations
+from headlab.interp.model import HookedModel, activations
 
 Kind = Literal["patch", "zero", "mean", "positional_mean", "resample", "matched_resample"]
 KINDS: tuple[str, ...] = get_args(Kind)

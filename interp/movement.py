@@ -12,7 +12,7 @@ from einops import repeat
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
-from interp.model import Hook, HookedModel, head_weights, run, untouched
+from headlab.interp.model import Hook, HookedModel, head_weights, run, untouched
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from jaxtyping import Bool, Float
 from scipy import stats
 from torch import Tensor
 
-from interp.render.figure import Figure
-from interp.render.grid import effect_grid
+from headlab.interp.render.figure import Figure
+from headlab.interp.render.grid import effect_grid
 
 Direction = Literal["denoising", "noising"]
 

@@ -17,15 +17,15 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
-from interp.engines import Cells, Cone, ConeSweep, Expand, Unsupported
-from interp.engines.cone import plain_unembed
-from interp.engines.entry import first_block, hooks_for
-from interp.engines.support import require_supported
-from interp.interventions import Intervention
-from interp.metrics import BatchedMetric, Metric, metric_name, performance
-from interp.model import HookedModel, activations, run, untouched
-from interp.patch_result import Direction, PatchResult
-from interp.sites import Grid, grid, hook_name, require_component, require_layers, require_positions
+from headlab.interp.engines import Cells, Cone, ConeSweep, Expand, Unsupported
+from headlab.interp.engines.cone import plain_unembed
+from headlab.interp.engines.entry import first_block, hooks_for
+from headlab.interp.engines.support import require_supported
+from headlab.interp.interventions import Intervention
+from headlab.interp.metrics import BatchedMetric, Metric, metric_name, performance
+from headlab.interp.model import HookedModel, activations, run, untouched
+from headlab.interp.patch_result import Direction, PatchResult
+from headlab.interp.sites import Grid, grid, hook_name, require_component, require_layers, require_positions
 
 Engine = Literal["auto", "cone", "expand"]
 Metrics = Metric | Mapping[str, Metric]

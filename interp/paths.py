@@ -13,15 +13,15 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from interp.circuits import END, Edge, Node
-from interp.cuts import run_edge_sets
-from interp.edge_cone import EdgeCone
-from interp.engines import Unsupported
-from interp.engines.support import reader_hooks
-from interp.interventions import Intervention
-from interp.metrics import BatchedMetric, Metric, metric_name, performance
-from interp.model import HookedModel, untouched
-from interp.wiring import Outputs, Wiring, reference_outputs, wire
+from headlab.interp.circuits import END, Edge, Node
+from headlab.interp.cuts import run_edge_sets
+from headlab.interp.edge_cone import EdgeCone
+from headlab.interp.engines import Unsupported
+from headlab.interp.engines.support import reader_hooks
+from headlab.interp.interventions import Intervention
+from headlab.interp.metrics import BatchedMetric, Metric, metric_name, performance
+from headlab.interp.model import HookedModel, untouched
+from headlab.interp.wiring import Outputs, Wiring, reference_outputs, wire
 
 Ranking = Literal["absolute", "signed"]
 Engine = Literal["auto", "cone", "expand"]
@@ -153,7 +153,7 @@ def exact_effects(
     read: Sequence[int] | None,
     engine: Engine | str = "auto",
 ) -> EdgeEffects:
-    """`patch_edge_sets` on a model that is wired already; call it inside `interp.model.untouched`."""
+    """`patch_edge_sets` on a model that is wired already; call it inside `headlab.interp.model.untouched`."""
     if engine not in ("auto", "cone", "expand"):
         raise KeyError(f"unknown engine '{engine}': choose auto, cone or expand")
     wiring.check([*cut, *(edge for each in sets for edge in each)])

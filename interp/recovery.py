@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from interp.circuits import Circuit, Edge
-from interp.paths import EdgeEffects, Ranking
+from headlab.interp.circuits import Circuit, Edge
+from headlab.interp.paths import EdgeEffects, Ranking
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,13 @@ from jaxtyping import Bool, Float
 from scipy.special import rel_entr
 from torch import Tensor
 
-from interp import statistics
-from interp.ablation import Head
-from interp.model import HookedModel
-from interp.movement import Movement, movement
+from headlab.interp import statistics
+from headlab.interp.ablation import Head
+from headlab.interp.model import HookedModel
+from headlab.interp.movement import Movement, movement
 
 if TYPE_CHECKING:
-    from interp.render.figure import Figure
+    from headlab.interp.render.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -80,9 +80,9 @@ class Specialisation:
 
     def render(self, chance: statistics.Chance | None = None) -> Figure:
         """The usage of every role by every head as a picture, beside it the score and its chance level where given."""
-        from interp.render.theme import LETTERS
-        from interp.render.theme import Head as Mark
-        from interp.render.usage import ScoreStrip, usage_chart
+        from headlab.interp.render.theme import LETTERS
+        from headlab.interp.render.theme import Head as Mark
+        from headlab.interp.render.usage import ScoreStrip, usage_chart
 
         marks = []
         for (layer, head), used in zip(self.heads, self.usage, strict=True):

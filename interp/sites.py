@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from interp.model import HookedModel
+from headlab.interp.model import HookedModel
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.model import HookedModel
+from headlab.interp.model import HookedModel
 
 Model = TypeVar("Model", bound=HookedModel)
 

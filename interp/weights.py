@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from interp.model import HookedModel, activations, head_weights, untouched
+from headlab.interp.model import HookedModel, activations, head_weights, untouched
 
 _BEYOND_ROWS = ("rotary", "alibi", "shortformer", "relative_positional_bias")
 

@@ -11,9 +11,9 @@ from einops import einsum
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.circuits import END, START, Edge, Node, Port
-from interp.interventions import Intervention
-from interp.model import HeadWeights, HookedModel, activations, head_weights
+from headlab.interp.circuits import END, START, Edge, Node, Port
+from headlab.interp.interventions import Intervention
+from headlab.interp.model import HeadWeights, HookedModel, activations, head_weights
 
 QKV: tuple[Literal["q", "k", "v"], ...] = ("q", "k", "v")
 Outputs = Mapping[Node, Float[Tensor, "example position model"]]
@@ -132,7 +132,7 @@ def ports_after(source: Node, nodes: Sequence[Node]) -> tuple[tuple[Node, Port],
 def wire(model: HookedModel, inputs: Tensor) -> Wiring:
     """The nodes of `model` and what they write on `inputs`, checked against the model's own activations.
 
-    Call it inside `interp.model.untouched`. Raises ValueError for a model whose residual stream holds more than
+    Call it inside `headlab.interp.model.untouched`. Raises ValueError for a model whose residual stream holds more than
     embeddings, heads W_O and MLPs, whose ports read it otherwise than through ln1 and ln2, or whose heads share keys
     and values.
     """

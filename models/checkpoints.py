@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from models import bundle
-from models.hooked import Architecture, HookedTransformer, build
+from headlab.models import bundle
+from headlab.models.hooked import Architecture, HookedTransformer, build
 
 KIND = "checkpoint"
 TRAINING_KIND = "training state"

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from interp.circuits import Circuit
-from models.hooked import Architecture, HookedTransformer
+from headlab.interp.circuits import Circuit
+from headlab.models.hooked import Architecture, HookedTransformer
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class Constructed:
     """Constructed weights and the truth about them: what instruments are calibrated against.
 
     model: the HookedTransformer, in evaluation mode; no random generator had a part in it.
-    architecture: what `models.hooked.build` makes an equal, weightless model from; goes into checkpoints.
+    architecture: what `headlab.models.hooked.build` makes an equal, weightless model from; goes into checkpoints.
     variant: the construction's name on the command line, e.g. `two-head`.
     circuits: ablation kind -> the circuit that is true under that kind, e.g. `circuits["positional_mean"]`.
         A construction can be true under kinds that only its own task knows; the keys are the whole list.

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from models.hooked import Architecture, HookedTransformer, build
+from headlab.models.hooked import Architecture, HookedTransformer, build
 
 
 def repeated(model: HookedTransformer, architecture: Architecture, copies: int = 2) -> HookedTransformer:

@@ -28,7 +28,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # third-party import noise only; our own calls below are not covered
     from transformer_lens import HookedTransformer, HookedTransformerConfig
 
-    from models.parts import PARTS
+    from headlab.models.parts import PARTS
 
 DTYPES = {
     "float64": torch.float64,

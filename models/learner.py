@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from models.hooked import HookedTransformer
+from headlab.models.hooked import HookedTransformer
 
 Measures = Mapping[str, Float[Tensor, " seed"]]
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from models.losses import loss_function
+from headlab.models.losses import loss_function
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from interp.circuits import Circuit
-from interp.roles import Role
+from headlab.interp.circuits import Circuit
+from headlab.interp.roles import Role
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,10 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from models.checkpoints import TrainingState
-from models.learner import Learner, Measures, ModelLearner
-from models.recipe import Recipe, learning_rate, recorded_steps
-from models.training_log import Log, TrainingRun
+from headlab.models.checkpoints import TrainingState
+from headlab.models.learner import Learner, Measures, ModelLearner
+from headlab.models.recipe import Recipe, learning_rate, recorded_steps
+from headlab.models.training_log import Log, TrainingRun
 
 _MAY_CHANGE = ("steps", "record", "stop", "settle")  # what a resumed run may change of its recipe
 

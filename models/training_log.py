@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.checkpoints import TrainingState
-from models.learner import Measures
-from models.recipe import Recipe, learning_rate
+from headlab.models.checkpoints import TrainingState
+from headlab.models.learner import Measures
+from headlab.models.recipe import Recipe, learning_rate
 
 
 @dataclass(frozen=True)

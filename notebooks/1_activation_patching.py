@@ -26,9 +26,9 @@
 # *click* imports which.
 
 # %%
-from models.esp.graphs import read_graph
-from models.esp.task import EspTask
-from models.esp.training import train
+from headlab.models.esp.graphs import read_graph
+from headlab.models.esp.task import EspTask
+from headlab.models.esp.training import train
 
 task = EspTask(read_graph("click"))
 trained = train(task, heads=2, method="cross-entropy", seeds=range(4))
@@ -44,7 +44,7 @@ print(f"{trained.best.accuracy:.0%} of {2 * task.m} questions right; guessing on
 # destination's, in logits (the model's scores before they become probabilities).
 
 # %%
-from interp.patching import patch_contrast
+from headlab.interp.patching import patch_contrast
 
 contrasts = task.contrasts(count=64)
 pair = contrasts["u"]
@@ -67,7 +67,7 @@ one_swap.render(position_names=task.positions)
 # the same model before training and sweep it in the same way. Its runs hardly differ, so compare logits, not shares.
 
 # %%
-from models.hooked import build, initialise
+from headlab.models.hooked import build, initialise
 
 untrained = build(trained.architecture)
 initialise(untrained, scale=trained.recipe.init_scale, seed=0)
@@ -85,7 +85,7 @@ print(f"largest effect of a swap: {largest:.1f} logits; in the untrained model {
 # %%
 import numpy as np
 
-from interp.render import effect_grid
+from headlab.interp.render import effect_grid
 
 parts = [("value", "v"), ("key", "k")]
 names = {"u": "another first end", "v": "another second end", "selector": "another question"}
@@ -123,9 +123,9 @@ effect_grid(
 # written down from a proof, so that we know the right answer: head 0 looks up parents, head 1 turns the path around.
 
 # %%
-from models.tree.constructed import construct
-from models.tree.source import TreeSource
-from models.tree.task import TreeTask
+from headlab.models.tree.constructed import construct
+from headlab.models.tree.source import TreeSource
+from headlab.models.tree.task import TreeTask
 
 tree = TreeTask(TreeSource(depths=(3,), labels=16, nodes=8))
 walker = construct(tree, "forward").model
@@ -159,8 +159,8 @@ effect_grid(
 # its job.
 
 # %%
-from interp.patching import patch_sweep
-from models.esp.backup import backup
+from headlab.interp.patching import patch_sweep
+from headlab.models.esp.backup import backup
 
 spare = backup(task).model
 examples = task.examples()
@@ -185,7 +185,7 @@ effect_grid(
 # questions. What settles the matter is to silence the head and its spare, alone and together:
 
 # %%
-from interp.ablation import ablate_heads
+from headlab.interp.ablation import ablate_heads
 
 groups = [[(0, 0)], [(1, 0)], [(0, 0), (1, 0)]]
 right = task.metrics(first)["accuracy"]

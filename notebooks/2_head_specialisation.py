@@ -24,12 +24,12 @@
 # is how much of what a head moves comes from there, with what a blind head would get taken off.
 
 # %%
-from interp.roles import chance, score
-from models.esp.constructed import construct
-from models.esp.graphs import read_graph
-from models.esp.recipes import plan
-from models.esp.task import EspTask
-from models.hooked import build, initialise
+from headlab.interp.roles import chance, score
+from headlab.models.esp.constructed import construct
+from headlab.models.esp.graphs import read_graph
+from headlab.models.esp.recipes import plan
+from headlab.models.esp.task import EspTask
+from headlab.models.hooked import build, initialise
 
 task = EspTask(read_graph("complete:5"))  # five vertices, an arrow from each to each
 recipe = plan(task, heads=2, method="cross-entropy")
@@ -56,19 +56,19 @@ score(construct(task, "two-head").model, task.roles()).render(blind)
 # ones.
 
 # %%
-from models.esp.training import train
+from headlab.models.esp.training import train
 
 arrows = train(task, heads=2, method="cross-entropy", seeds=range(32), history=True)
 
 # %%
 from dataclasses import replace
 
-from models.training import fit
-from models.tree import constructed as tree_constructed
-from models.tree.evaluation import evaluate
-from models.tree.recipes import RECIPE, direct
-from models.tree.source import TreeSource
-from models.tree.task import TreeTask
+from headlab.models.training import fit
+from headlab.models.tree import constructed as tree_constructed
+from headlab.models.tree.evaluation import evaluate
+from headlab.models.tree.recipes import RECIPE, direct
+from headlab.models.tree.source import TreeSource
+from headlab.models.tree.task import TreeTask
 
 tree = TreeTask(TreeSource(depths=(3,), labels=24, nodes=8))
 walk = direct(tree, heads=2, d_model=96, recipe=replace(RECIPE, steps=1000, record=40))
@@ -77,23 +77,23 @@ walked = fit(learner, walk.recipe)
 walker = learner.export(0)
 
 # %%
-from models.retrieval import constructed as retrieval_constructed
-from models.retrieval.architecture import architecture, start
-from models.retrieval.family import sum_of_maxima
-from models.retrieval.recipes import recipe as retrieval_recipe
-from models.retrieval.recipes import train as train_retrieval
-from models.retrieval.task import RetrievalTask
+from headlab.models.retrieval import constructed as retrieval_constructed
+from headlab.models.retrieval.architecture import architecture, start
+from headlab.models.retrieval.family import sum_of_maxima
+from headlab.models.retrieval.recipes import recipe as retrieval_recipe
+from headlab.models.retrieval.recipes import train as train_retrieval
+from headlab.models.retrieval.task import RetrievalTask
 
 maxima = RetrievalTask(sum_of_maxima(2, 8))  # two coordinates, eight tokens
 shape = architecture(maxima.family, 2)
 added = train_retrieval(maxima.family, shape, retrieval_recipe("quick", steps=700), range(4))
 
 # %%
-from models.xor.architecture import to_model
-from models.xor.constructed import limit
-from models.xor.runs import Method
-from models.xor.runs import run as run_xor
-from models.xor.task import XorTask
+from headlab.models.xor.architecture import to_model
+from headlab.models.xor.constructed import limit
+from headlab.models.xor.runs import Method
+from headlab.models.xor.runs import run as run_xor
+from headlab.models.xor.task import XorTask
 
 bits = XorTask(32, targets=(3, 17))  # 32 bits, of which two count
 multiplied = run_xor(bits, Method("one-step"), range(8))
@@ -101,7 +101,7 @@ multiplied = run_xor(bits, Method("one-step"), range(8))
 # %%
 import numpy as np
 
-from interp.render import Axis, StripRow, strip_chart
+from headlab.interp.render import Axis, StripRow, strip_chart
 
 roles = {
     name: each.roles(count=64) for name, each in {"arrows": task, "tree": tree, "maxima": maxima, "bits": bits}.items()
@@ -163,8 +163,8 @@ strip_chart(
 # model two copies of that one head, each at half strength: every answer stays right, and nothing is divided.
 
 # %%
-from models.controls import repeated
-from models.esp.evaluation import evaluate as evaluate_arrows
+from headlab.models.controls import repeated
+from headlab.models.esp.evaluation import evaluate as evaluate_arrows
 
 acyclic = EspTask(read_graph("tournament:6"))
 made = construct(acyclic, "one-head-dag")
@@ -199,8 +199,8 @@ score(usual, task.roles()).render(blind)
 # curve by a rule, not by eye: when it most probably left its first level, and when it reached its last.
 
 # %%
-from interp.changepoint import phase
-from interp.render import Curve, CurvePanel, Level, Phase, coloured, curve_chart
+from headlab.interp.changepoint import phase
+from headlab.interp.render import Curve, CurvePanel, Level, Phase, coloured, curve_chart
 
 steps = [row["step"] for row in arrows.run.history]
 right = np.array([row["accuracy"] for row in arrows.run.history])[:, :8]

@@ -23,10 +23,10 @@
 # is all they need. An *edge* is one thing that one part of the model reads from another.
 
 # %%
-from interp.circuit_picture import draw_circuit
-from models.esp.constructed import construct
-from models.esp.graphs import read_graph
-from models.esp.task import EspTask
+from headlab.interp.circuit_picture import draw_circuit
+from headlab.models.esp.constructed import construct
+from headlab.models.esp.graphs import read_graph
+from headlab.models.esp.task import EspTask
 
 task = EspTask(read_graph("complete:5"))
 built = construct(task, "two-head", tied=True)
@@ -51,8 +51,8 @@ for edge in sorted(truth.edges):
 # asked rests on the selector, whose value is empty.
 
 # %%
-from analyses.study.esp.two_heads import look
-from interp.render import AttentionTile, attention_tiles
+from headlab.analyses.study.esp.two_heads import look
+from headlab.interp.render import AttentionTile, attention_tiles
 
 
 def tiles(model, said):
@@ -78,9 +78,9 @@ tiles(built.model, "weights from the proof")
 # possible answer. Both questions stand side by side. This time the model is a *trained* one.
 
 # %%
-from analyses.study.esp.figures import shown_arc, two_head_circuit
-from analyses.study.esp.two_heads import one_arc
-from models.esp.training import train
+from headlab.analyses.study.esp.figures import shown_arc, two_head_circuit
+from headlab.analyses.study.esp.two_heads import one_arc
+from headlab.models.esp.training import train
 
 trained = train(task, heads=2, method="cross-entropy", seeds=range(4))
 model = trained.best.model
@@ -97,8 +97,8 @@ two_head_circuit(task, seen, *one_arc(model, task, seen.order, arc), whose="the 
 # %%
 import pandas as pd
 
-from interp.interventions import Intervention
-from interp.paths import patch_edges
+from headlab.interp.interventions import Intervention
+from headlab.interp.paths import patch_edges
 
 examples = task.examples()
 cut = Intervention("positional_mean", reference=examples.inputs)
@@ -112,7 +112,7 @@ pd.Series(effects.weights(), name="logits moved").nlargest(10).round(2).to_frame
 # heads A and B are first matched with the heads that play their roles.
 
 # %%
-from interp.recovery import recovery
+from headlab.interp.recovery import recovery
 
 places = {(0, 0): (0, seen.order[0]), (0, 1): (0, seen.order[1])}
 expected = truth.with_heads(places)
@@ -125,7 +125,7 @@ print(f"weakest true edge {held.smallest_true:.2f} logits, strongest false one {
 # Six edges, all six found, in front of everything else. Draw whatever costs more than a tenth of the largest effect:
 
 # %%
-from interp.discovery import threshold_circuit
+from headlab.interp.discovery import threshold_circuit
 
 found = threshold_circuit(effects, above=0.1 * float(effects.scores().max()))
 badges = [(places[head], letter) for head, letter in letters]
@@ -144,7 +144,7 @@ draw_circuit(found, positions=task.positions, badges=badges, title="The circuit 
 # %%
 import random
 
-from interp.discovery import fidelity
+from headlab.interp.discovery import fidelity
 
 lists = {"the proof's 6 edges": expected.edges, f"the search's {len(found.edges)} edges": found.edges}
 draw = random.Random(0)
@@ -166,11 +166,11 @@ pd.DataFrame(
 # Rows ask, columns are asked.
 
 # %%
-from interp.model import activations
-from interp.render import Head, attention_patterns
-from models.tree.constructed import construct as construct_tree
-from models.tree.source import TreeSource
-from models.tree.task import TreeTask
+from headlab.interp.model import activations
+from headlab.interp.render import Head, attention_patterns
+from headlab.models.tree.constructed import construct as construct_tree
+from headlab.models.tree.source import TreeSource
+from headlab.models.tree.task import TreeTask
 
 tree = TreeTask(TreeSource(depths=(3,), labels=16, nodes=8))
 walker = construct_tree(tree, "forward").model

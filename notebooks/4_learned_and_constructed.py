@@ -26,10 +26,10 @@
 # %%
 import torch
 
-from interp.symmetries import disguised
-from models.esp.constructed import construct
-from models.esp.graphs import read_graph
-from models.esp.task import EspTask
+from headlab.interp.symmetries import disguised
+from headlab.models.esp.constructed import construct
+from headlab.models.esp.graphs import read_graph
+from headlab.models.esp.task import EspTask
 
 task = EspTask(read_graph("click"))  # which module of the Python package click imports which
 built = construct(task, "two-head", tied=True).model
@@ -49,9 +49,9 @@ for name in ("W_Q", "W_K", "W_V", "W_O"):
 # %%
 import pandas as pd
 
-from interp.comparison import chance, compare
-from models.esp.training import train
-from models.hooked import build, initialise
+from headlab.interp.comparison import chance, compare
+from headlab.models.esp.training import train
+from headlab.models.hooked import build, initialise
 
 queries = torch.zeros(len(inputs), len(task.positions), dtype=torch.bool)
 queries[:, -1] = True  # the answer is read at the last position
@@ -85,8 +85,8 @@ pd.DataFrame(
 # proof that it was matched with.
 
 # %%
-from analyses.study.esp import figures
-from analyses.study.esp.compared import matrices
+from headlab.analyses.study.esp import figures
+from headlab.analyses.study.esp.compared import matrices
 
 best = max(range(8), key=lambda seed: alike[seed].in_use)
 pairs = sorted(alike[best].heads, key=lambda pair: pair.b)
@@ -114,8 +114,8 @@ figures.matrices(
 # %%
 import numpy as np
 
-from interp.roles import chance as chance_of_score
-from interp.roles import score
+from headlab.interp.roles import chance as chance_of_score
+from headlab.interp.roles import score
 
 small = EspTask(read_graph("complete:5"))
 many = train(small, heads=2, method="cross-entropy", seeds=range(32))
@@ -141,9 +141,9 @@ print("lowest:", ", ".join(f"seed {seed}: {division[seed]:.2f}" for seed in np.a
 # do no more than guess one of the five vertices. The same with A silenced, under question 1.
 
 # %%
-from analyses.study.esp.two_heads import look
-from interp.ablation import ablate_heads
-from interp.render import Axis, StripRow, strip_chart
+from headlab.analyses.study.esp.two_heads import look
+from headlab.interp.ablation import ablate_heads
+from headlab.interp.render import Axis, StripRow, strip_chart
 
 examples = small.examples()
 ends = small.endpoints(examples)
@@ -176,7 +176,7 @@ strip_chart(
 # nobody asked for it, and one of them does so every single time. Its remaining head never listened to the question.
 
 # %%
-from interp.render import AttentionTile, attention_tiles
+from headlab.interp.render import AttentionTile, attention_tiles
 
 odd, usual = int(default[:, 1].argmax()), int(division.argmax())
 
@@ -206,7 +206,7 @@ tiles(odd, "head A does the same under both questions")
 # is each head? Measure the size of what it writes.
 
 # %%
-from interp.model import activations
+from headlab.interp.model import activations
 
 loud = {}
 for seed, name in ((usual, "usual"), (odd, "odd")):

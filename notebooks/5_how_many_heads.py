@@ -24,10 +24,10 @@
 # before anything is trained.
 
 # %%
-from models.esp.feedback import minimum_feedback_arc_set
-from models.esp.graphs import read_graph
-from models.esp.task import EspTask
-from models.esp.training import train
+from headlab.models.esp.feedback import minimum_feedback_arc_set
+from headlab.models.esp.graphs import read_graph
+from headlab.models.esp.task import EspTask
+from headlab.models.esp.training import train
 
 task = EspTask(read_graph("click"))  # which module of the Python package click imports which
 floor = minimum_feedback_arc_set(task.graph)
@@ -36,7 +36,7 @@ one_head = train(task, heads=1, method="gce", seeds=range(8), steps=500)
 two_heads = train(task, heads=2, method="cross-entropy", seeds=range(8))
 
 # %%
-from interp.render import Axis, Limit, StripRow, bold, percent, strip_chart
+from headlab.interp.render import Axis, Limit, StripRow, bold, percent, strip_chart
 
 ceiling = 1 - floor.lower / (2 * task.m)
 strip_chart(
@@ -71,8 +71,8 @@ strip_chart(
 # run forward, those below run backward: these are the questions that the model gives up.
 
 # %%
-from analyses.study.esp.figures import learned_order
-from models.esp.certificate import certify
+from headlab.analyses.study.esp.figures import learned_order
+from headlab.models.esp.certificate import certify
 
 certificate = certify(one_head.best.model, task, feedback=floor)
 learned_order(
@@ -93,11 +93,11 @@ learned_order(
 # %%
 import pandas as pd
 
-from models.retrieval.architecture import architecture
-from models.retrieval.family import sum_of_maxima
-from models.retrieval.learner import draw_data
-from models.retrieval.recipes import recipe
-from models.retrieval.recipes import train as train_retrieval
+from headlab.models.retrieval.architecture import architecture
+from headlab.models.retrieval.family import sum_of_maxima
+from headlab.models.retrieval.learner import draw_data
+from headlab.models.retrieval.recipes import recipe
+from headlab.models.retrieval.recipes import train as train_retrieval
 
 rows, models = [], {}
 for coordinates in (2, 3):
@@ -112,7 +112,7 @@ for coordinates in (2, 3):
 table = pd.DataFrame(rows)
 
 # %%
-from interp.render import Curve, CurvePanel, Level, curve_chart
+from headlab.interp.render import Curve, CurvePanel, Level, curve_chart
 
 curves = []
 for coordinates, letter in ((2, "A"), (3, "B")):
@@ -159,8 +159,8 @@ curve_chart(
 # on both. The size of the error is then *forced*.
 
 # %%
-from models.retrieval.task import RetrievalTask
-from models.retrieval.witness import find_witness
+from headlab.models.retrieval.task import RetrievalTask
+from headlab.models.retrieval.witness import find_witness
 
 question = RetrievalTask(sum_of_maxima(3, 8))
 pairs = {heads: find_witness(models[3, 8, heads], question, steps=200) for heads in (1, 2, 3)}
@@ -185,7 +185,7 @@ pd.DataFrame(
 # %%
 import numpy as np
 
-from interp.render import effect_grid
+from headlab.interp.render import effect_grid
 
 family = sum_of_maxima(3, 8)
 first, second = (sequence.numpy() for sequence in pairs[2].sequences)
@@ -209,7 +209,7 @@ effect_grid(
 # cliff by how well it explains the table (its *posterior probability*; before looking, all places are equally likely).
 
 # %%
-from analyses.head_count import heads_needed
+from headlab.analyses.head_count import heads_needed
 
 two, three = (table[table.maxima == count] for count in (2, 3))
 readings = {

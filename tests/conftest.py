@@ -14,6 +14,6 @@ with warnings.catch_warnings():
     import torch
     import transformer_lens  # noqa: F401
 
-install_import_hook(["interp", "models", "analyses"], "beartype.beartype")
+install_import_hook(["headlab"], "beartype.beartype")
 
 torch.set_num_threads(1)

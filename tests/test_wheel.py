@@ -12,11 +12,11 @@ ROOT = Path(__file__).resolve().parents[1]
 CHECK = """
 import json
 from importlib.resources import files
-import analyses, interp, models
-from analyses.claims import load_claims
-from analyses.sweep.grid import shipped
-graphs = sorted(p.name for p in files("models.esp").joinpath("data").iterdir() if p.name.endswith(".edgelist"))
-templates = [p.name for p in files("interp.render").joinpath("templates").iterdir()]
+from headlab import analyses, interp, models
+from headlab.analyses.claims import load_claims
+from headlab.analyses.sweep.grid import shipped
+graphs = sorted(p.name for p in files("headlab.models.esp").joinpath("data").iterdir() if p.name.endswith(".edgelist"))
+templates = [p.name for p in files("headlab.interp.render").joinpath("templates").iterdir()]
 found = {"graphs": graphs, "templates": templates, "claims": len(load_claims()), "sweeps": sorted(shipped())}
 print(json.dumps({"where": analyses.__file__, **found}))
 """

@@ -7,12 +7,12 @@ from typing import Any
 
 from torch import Tensor
 
-from analyses.commands.heads import load_with_heads
-from analyses.commands.tables import print_table
-from analyses.options.instruments import Ablate
-from analyses.systems import system
-from interp.ablation import ablate_heads
-from models.task import Examples, LogitMetric, Task
+from headlab.analyses.commands.heads import load_with_heads
+from headlab.analyses.commands.tables import print_table
+from headlab.analyses.options.instruments import Ablate
+from headlab.analyses.systems import system
+from headlab.interp.ablation import ablate_heads
+from headlab.models.task import Examples, LogitMetric, Task
 
 
 def examples_of(task: Task, seed: int, count: int) -> Examples:

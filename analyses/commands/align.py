@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from analyses.commands.heads import load_with_heads
-from analyses.commands.tables import print_table
-from analyses.options.instruments import Align
-from analyses.query_alignment import over_training
-from analyses.systems import system
-from interp.alignment import align_roles
-from models.checkpoints import history_steps
+from headlab.analyses.commands.heads import load_with_heads
+from headlab.analyses.commands.tables import print_table
+from headlab.analyses.options.instruments import Align
+from headlab.analyses.query_alignment import over_training
+from headlab.analyses.systems import system
+from headlab.interp.alignment import align_roles
+from headlab.models.checkpoints import history_steps
 
 
 def run(options: Align) -> dict[str, Any]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from analyses.commands.tables import print_facts
-from analyses.systems import SYSTEMS, system
+from headlab.analyses.commands.tables import print_facts
+from headlab.analyses.systems import SYSTEMS, system
 
 
 def system_of(options: Any) -> str:

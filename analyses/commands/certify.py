@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from analyses.commands.tables import print_facts
-from analyses.options.instruments import Certify
-from analyses.systems import system
-from models.checkpoints import load
-from models.esp.certificate import certify
-from models.esp.feedback import minimum_feedback_arc_set
+from headlab.analyses.commands.tables import print_facts
+from headlab.analyses.options.instruments import Certify
+from headlab.analyses.systems import system
+from headlab.models.checkpoints import load
+from headlab.models.esp.certificate import certify
+from headlab.models.esp.feedback import minimum_feedback_arc_set
 
 
 def run(options: Certify) -> dict[str, Any]:

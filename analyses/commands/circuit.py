@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from analyses.commands.ablate import pick
-from analyses.commands.heads import load_with_heads
-from analyses.commands.tables import print_table
-from analyses.options.instruments import Circuit as Options
-from analyses.systems import system
-from interp.circuits import Circuit, Edge
-from interp.discovery import fidelity, threshold_circuit
-from interp.interventions import Intervention
-from interp.paths import EdgeEffects, patch_edges
-from interp.recovery import recovery
-from models.checkpoints import Checkpoint
-from models.task import Contrast, Task
+from headlab.analyses.commands.ablate import pick
+from headlab.analyses.commands.heads import load_with_heads
+from headlab.analyses.commands.tables import print_table
+from headlab.analyses.options.instruments import Circuit as Options
+from headlab.analyses.systems import system
+from headlab.interp.circuits import Circuit, Edge
+from headlab.interp.discovery import fidelity, threshold_circuit
+from headlab.interp.interventions import Intervention
+from headlab.interp.paths import EdgeEffects, patch_edges
+from headlab.interp.recovery import recovery
+from headlab.models.checkpoints import Checkpoint
+from headlab.models.task import Contrast, Task
 
 GENERIC = ("resample", "mean", "positional_mean", "zero")
 

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from analyses.claims import VERDICTS, Claim, choose
-from analyses.options.instruments import Claims
+from headlab.analyses.claims import VERDICTS, Claim, choose
+from headlab.analyses.options.instruments import Claims
 
 NOT_MEASURED = "not measured here"
 

@@ -8,13 +8,13 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from analyses.commands.ablate import examples_of
-from analyses.commands.heads import load_with_heads
-from analyses.commands.tables import print_table
-from analyses.options.instruments import Compare
-from analyses.systems import system
-from interp import comparison
-from models.task import Examples, Task
+from headlab.analyses.commands.ablate import examples_of
+from headlab.analyses.commands.heads import load_with_heads
+from headlab.analyses.commands.tables import print_table
+from headlab.analyses.options.instruments import Compare
+from headlab.analyses.systems import system
+from headlab.interp import comparison
+from headlab.models.task import Examples, Task
 
 PROBES = 512
 

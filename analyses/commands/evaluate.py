@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from analyses.commands.tables import print_facts
-from analyses.options.instruments import Evaluate
-from analyses.systems import system
-from models.checkpoints import load
+from headlab.analyses.commands.tables import print_facts
+from headlab.analyses.options.instruments import Evaluate
+from headlab.analyses.systems import system
+from headlab.models.checkpoints import load
 
 
 def run(options: Evaluate) -> dict[str, Any]:

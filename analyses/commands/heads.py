@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from models.checkpoints import Checkpoint, load
+from headlab.models.checkpoints import Checkpoint, load
 
 
 def load_with_heads(directory: Path, device: str) -> Checkpoint:

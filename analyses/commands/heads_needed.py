@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from analyses.commands.tables import print_facts, print_table
-from analyses.head_count import heads_needed, read_errors
-from analyses.options.retrieval import HeadsNeeded
+from headlab.analyses.commands.tables import print_facts, print_table
+from headlab.analyses.head_count import heads_needed, read_errors
+from headlab.analyses.options.retrieval import HeadsNeeded
 
 
 def run(options: HeadsNeeded) -> dict[str, Any]:

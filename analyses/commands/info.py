@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from analyses.commands.tables import print_facts
-from analyses.options.instruments import Info
-from models.checkpoints import load
+from headlab.analyses.commands.tables import print_facts
+from headlab.analyses.options.instruments import Info
+from headlab.models.checkpoints import load
 
 
 def run(options: Info) -> dict[str, Any]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from analyses.commands.progress import progress_bar
-from analyses.commands.tables import print_table
-from analyses.notebooks import execute, page, sources, static, write
-from analyses.options.instruments import Notebooks
-from interp.render.figure import write as write_whole
+from headlab.analyses.commands.progress import progress_bar
+from headlab.analyses.commands.tables import print_table
+from headlab.analyses.notebooks import execute, page, sources, static, write
+from headlab.analyses.options.instruments import Notebooks
+from headlab.interp.render.figure import write as write_whole
 
 
 def run(options: Notebooks) -> dict[str, Any]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from analyses.commands.ablate import pick
-from analyses.commands.heads import load_with_heads
-from analyses.commands.tables import print_table
-from analyses.options.instruments import Patch
-from analyses.systems import system
-from interp.patching import patch_contrast
+from headlab.analyses.commands.ablate import pick
+from headlab.analyses.commands.heads import load_with_heads
+from headlab.analyses.commands.tables import print_table
+from headlab.analyses.options.instruments import Patch
+from headlab.analyses.systems import system
+from headlab.interp.patching import patch_contrast
 
 
 def run(options: Patch) -> dict[str, Any]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from analyses.commands.ablate import examples_of
-from analyses.commands.heads import load_with_heads
-from analyses.commands.tables import print_facts
-from analyses.options.instruments import Render
-from analyses.pictures import attention_figure, circuit_figure, head_badges
-from analyses.systems import system
-from interp.render import Section, bold, report_page
-from interp.render.figure import write
+from headlab.analyses.commands.ablate import examples_of
+from headlab.analyses.commands.heads import load_with_heads
+from headlab.analyses.commands.tables import print_facts
+from headlab.analyses.options.instruments import Render
+from headlab.analyses.pictures import attention_figure, circuit_figure, head_badges
+from headlab.analyses.systems import system
+from headlab.interp.render import Section, bold, report_page
+from headlab.interp.render.figure import write
 
 FORMATS = (".html", ".svg", ".png")
 

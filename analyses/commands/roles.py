@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from analyses.commands.heads import load_with_heads
-from analyses.commands.tables import print_table
-from analyses.options.instruments import Roles
-from analyses.systems import system
-from interp.assignment import assign
+from headlab.analyses.commands.heads import load_with_heads
+from headlab.analyses.commands.tables import print_table
+from headlab.analyses.options.instruments import Roles
+from headlab.analyses.systems import system
+from headlab.interp.assignment import assign
 
 
 def run(options: Roles) -> dict[str, Any]:

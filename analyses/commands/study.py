@@ -5,15 +5,15 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from analyses.commands.progress import progress_bar
-from analyses.commands.tables import print_table
+from headlab.analyses.commands.progress import progress_bar
+from headlab.analyses.commands.tables import print_table
 
 
 def run(options: Any) -> dict[str, Any]:
     """The study's results as JSON: where the report is, the claims with their verdicts, what was skipped."""
     name = type(options).__module__.rsplit(".", 1)[-1]  # of a system, or `all`
     with progress_bar(quiet=options.common.json) as report:
-        return import_module(f"analyses.study.{name}").run(options, report)
+        return import_module(f"headlab.analyses.study.{name}").run(options, report)
 
 
 def show(result: dict[str, Any]) -> None:

@@ -11,12 +11,12 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from analyses.commands.tables import print_table
-from analyses.options.sweep import Sweep as Options
-from analyses.sweep import grid, plot, table
-from analyses.sweep.engines import opened
-from analyses.sweep.run import failures, sweep
-from analyses.sweep.store import RESULTS, Store
+from headlab.analyses.commands.tables import print_table
+from headlab.analyses.options.sweep import Sweep as Options
+from headlab.analyses.sweep import grid, plot, table
+from headlab.analyses.sweep.engines import opened
+from headlab.analyses.sweep.run import failures, sweep
+from headlab.analyses.sweep.store import RESULTS, Store
 
 ROOT = Path("out/sweeps")
 

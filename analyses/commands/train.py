@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from analyses.commands.build import system_of
-from analyses.commands.progress import progress_bar
-from analyses.commands.tables import print_table
-from analyses.systems import system
+from headlab.analyses.commands.build import system_of
+from headlab.analyses.commands.progress import progress_bar
+from headlab.analyses.commands.tables import print_table
+from headlab.analyses.systems import system
 
 
 def run(options: Any) -> dict[str, Any]:

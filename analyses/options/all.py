@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from analyses.options.common import Common
+from headlab.analyses.options.common import Common
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from analyses.options.common import Common
+from headlab.analyses.options.common import Common
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from analyses.options.common import Common, Directory
+from headlab.analyses.options.common import Common, Directory
 
 
 @dataclass(frozen=True)

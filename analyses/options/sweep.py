@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from analyses.options.common import Common
+from headlab.analyses.options.common import Common
 
 
 @dataclass(frozen=True)

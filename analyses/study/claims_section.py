@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from analyses.claims import RULES, Measurement, count_verdicts, load_claims
-from interp.render import ClaimRow, Figure, claims_table
+from headlab.analyses.claims import RULES, Measurement, count_verdicts, load_claims
+from headlab.interp.render import ClaimRow, Figure, claims_table
 
 
 def claims_figure(measurements: Sequence[Measurement], skipped: Sequence[str]) -> Figure:

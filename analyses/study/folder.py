@@ -9,9 +9,9 @@ from typing import Any
 
 import pandas as pd
 
-from interp.render import Figure
-from interp.render.figure import write
-from models.bundle import write_json
+from headlab.interp.render import Figure
+from headlab.interp.render.figure import write
+from headlab.models.bundle import write_json
 
 
 def require_folder(out: Path) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from interp.render import Rich
-from interp.render.text import plain
+from headlab.interp.render import Rich
+from headlab.interp.render.text import plain
 
 
 @dataclass(frozen=True)

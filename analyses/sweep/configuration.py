@@ -34,7 +34,7 @@ def default_options(task: str) -> dict[str, Any]:
 
 
 def _options_class(task: str) -> Any:
-    return import_module(f"analyses.options.{task}").TrainOptions
+    return import_module(f"headlab.analyses.options.{task}").TrainOptions
 
 
 def _plain(value: Any) -> Any:

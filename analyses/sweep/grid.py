@@ -21,7 +21,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from analyses.sweep.configuration import (
+from headlab.analyses.sweep.configuration import (
     RESULT_VERSIONS,
     TOGETHER,
     Configuration,
@@ -100,7 +100,7 @@ class Sweep:
 
 def shipped() -> dict[str, Path]:
     """name -> file of the sweeps that come with headlab."""
-    folder = files("analyses").joinpath("sweeps")
+    folder = files("headlab.analyses").joinpath("sweeps")
     return {Path(each.name).stem: Path(str(each)) for each in folder.iterdir() if each.name.endswith(".toml")}
 
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from analyses.sweep.configuration import Unit
-from analyses.sweep.engines import Engine
-from analyses.sweep.work import Timed, describe, measure
+from headlab.analyses.sweep.configuration import Unit
+from headlab.analyses.sweep.engines import Engine
+from headlab.analyses.sweep.work import Timed, describe, measure
 
 MOST_DESCRIBED = 512
 STRATA = 3

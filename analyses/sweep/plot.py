@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from analyses.sweep.configuration import Unit
-from analyses.sweep.grid import Sweep
-from analyses.sweep.store import Store
-from analyses.sweep.table import FIGURE, Group, groups
-from interp.render.axis import Axis
-from interp.render.curves import CurvePanel, curve_chart
-from interp.render.figure import Figure
-from interp.render.series import Curve
+from headlab.analyses.sweep.configuration import Unit
+from headlab.analyses.sweep.grid import Sweep
+from headlab.analyses.sweep.store import Store
+from headlab.analyses.sweep.table import FIGURE, Group, groups
+from headlab.interp.render.axis import Axis
+from headlab.interp.render.curves import CurvePanel, curve_chart
+from headlab.interp.render.figure import Figure
+from headlab.interp.render.series import Curve
 
 MOST_LINES = 16
 SUCCESS = "success"

@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 from math import isfinite
 from typing import Any
 
-from analyses.sweep.configuration import RESULT_VERSIONS, Unit
-from analyses.sweep.engines import Engine, WorkersLost
-from analyses.sweep.pilot import Cost, duration, estimate
-from analyses.sweep.store import Row, Store, line_of
-from analyses.sweep.work import Worked, work
+from headlab.analyses.sweep.configuration import RESULT_VERSIONS, Unit
+from headlab.analyses.sweep.engines import Engine, WorkersLost
+from headlab.analyses.sweep.pilot import Cost, duration, estimate
+from headlab.analyses.sweep.store import Row, Store, line_of
+from headlab.analyses.sweep.work import Worked, work
 
 KILLED = "WorkerKilled: its worker process died, alone as well; most often the memory was not enough"
 WAIT = 0.5  # seconds between looks at what other sweeps of the folder have finished

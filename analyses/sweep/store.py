@@ -19,7 +19,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from analyses.sweep.configuration import Unit
+from headlab.analyses.sweep.configuration import Unit
 
 RESULTS, DAMAGED, CLAIMS, LOCK, OWNERS = "results.jsonl", "damaged.jsonl", "claims.json", ".lock", ".owners"
 Row = dict[str, Any]

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analyses.sweep.configuration import Unit, known_options
-from analyses.sweep.grid import Sweep
-from analyses.sweep.store import Row, Store
-from interp import statistics
-from interp.render.figure import write
+from headlab.analyses.sweep.configuration import Unit, known_options
+from headlab.analyses.sweep.grid import Sweep
+from headlab.analyses.sweep.store import Row, Store
+from headlab.interp import statistics
+from headlab.interp.render.figure import write
 
 PARQUET = "results.parquet"
 FIGURE = "error"

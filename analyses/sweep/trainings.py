@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from analyses.sweep.configuration import Configuration
+from headlab.analyses.sweep.configuration import Configuration
 
 Measured = dict[str, Any]
 PATHS_RIGHT = 0.99
@@ -46,10 +46,10 @@ def prepare(configuration: Configuration, device: str = "cpu") -> Training:
 
 
 def _esp(options: Any, device: str) -> Training:
-    from models.esp.graphs import read_graph
-    from models.esp.recipes import automatic, plan
-    from models.esp.task import EspTask
-    from models.esp.training import train
+    from headlab.models.esp.graphs import read_graph
+    from headlab.models.esp.recipes import automatic, plan
+    from headlab.models.esp.task import EspTask
+    from headlab.models.esp.training import train
 
     task = EspTask(read_graph(options.graph), options.induction)
     method = options.method
@@ -86,11 +86,11 @@ def _esp(options: Any, device: str) -> Training:
 
 
 def _retrieval(options: Any, device: str) -> Training:
-    from analyses.systems.retrieval import read_target
-    from models.retrieval.architecture import architecture
-    from models.retrieval.family import sum_of_maxima
-    from models.retrieval.learner import draw_data
-    from models.retrieval.recipes import recipe, train
+    from headlab.analyses.systems.retrieval import read_target
+    from headlab.models.retrieval.architecture import architecture
+    from headlab.models.retrieval.family import sum_of_maxima
+    from headlab.models.retrieval.learner import draw_data
+    from headlab.models.retrieval.recipes import recipe, train
 
     if options.target is not None:
         family = read_target(options.target)
@@ -130,9 +130,9 @@ def _retrieval(options: Any, device: str) -> Training:
 
 
 def _tree(options: Any, device: str) -> Training:
-    from analyses.systems.tree import plan
-    from models.training import fit
-    from models.tree.evaluation import evaluate
+    from headlab.analyses.systems.tree import plan
+    from headlab.models.training import fit
+    from headlab.models.tree.evaluation import evaluate
 
     full = plan(options)
 
@@ -166,9 +166,9 @@ def _tree(options: Any, device: str) -> Training:
 
 
 def _xor(options: Any, device: str) -> Training:
-    from models.xor.method import Method
-    from models.xor.method import run as descend
-    from models.xor.task import XorTask
+    from headlab.models.xor.method import Method
+    from headlab.models.xor.method import run as descend
+    from headlab.models.xor.task import XorTask
 
     heads = options.heads if options.heads is not None else len(options.targets or (0, 1))
     targets = options.targets if options.targets is not None else tuple(range(heads))
@@ -210,8 +210,8 @@ def _xor(options: Any, device: str) -> Training:
 
 
 def _network(task: Any, options: Any, device: str) -> Training:
-    from models.training import fit
-    from models.xor import feedforward
+    from headlab.models.training import fit
+    from headlab.models.xor import feedforward
 
     full = feedforward.recipe(task) if options.steps is None else feedforward.recipe(task, steps=options.steps)
 

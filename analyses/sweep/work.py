@@ -12,7 +12,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
-from analyses.sweep.configuration import Configuration, Unit
+from headlab.analyses.sweep.configuration import Configuration, Unit
 
 ENOUGH = 0.6  # CPU seconds of steps after which a pilot knows what one costs
 ENOUGH_TO_END = 4.0  # where it has to see whether a training ends early
@@ -168,7 +168,7 @@ class _Meter:
 def _prepare(configuration: Configuration, device: str) -> Any:
     import torch
 
-    from analyses.sweep.trainings import prepare
+    from headlab.analyses.sweep.trainings import prepare
 
     torch.set_num_threads(1)
     return prepare(configuration, device)

@@ -22,4 +22,4 @@ def system(name: str) -> ModuleType:
     """The module of the system `name`. Raises KeyError, listing what exists."""
     if name not in SYSTEMS:
         raise KeyError(f"no system '{name}': there are {', '.join(SYSTEMS)}")
-    return import_module(f"analyses.systems.{name}")
+    return import_module(f"headlab.analyses.systems.{name}")

@@ -8,18 +8,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from analyses.options.esp import BuildOptions, TrainOptions
-from models.bundle import require_writable
-from models.checkpoints import RUNS, Checkpoint, load_runs, load_training, save, save_runs, save_training
-from models.constructed import Constructed
-from models.esp.constructed import construct
-from models.esp.evaluation import evaluate as evaluate_model
-from models.esp.graphs import read_graph
-from models.esp.recipes import automatic
-from models.esp.task import EspTask
-from models.esp.training import train as run_training
-from models.hooked import HookedTransformer, initialise
-from models.hooked import build as build_model
+from headlab.analyses.options.esp import BuildOptions, TrainOptions
+from headlab.models.bundle import require_writable
+from headlab.models.checkpoints import RUNS, Checkpoint, load_runs, load_training, save, save_runs, save_training
+from headlab.models.constructed import Constructed
+from headlab.models.esp.constructed import construct
+from headlab.models.esp.evaluation import evaluate as evaluate_model
+from headlab.models.esp.graphs import read_graph
+from headlab.models.esp.recipes import automatic
+from headlab.models.esp.task import EspTask
+from headlab.models.esp.training import train as run_training
+from headlab.models.hooked import HookedTransformer, initialise
+from headlab.models.hooked import build as build_model
 
 INIT_SCALE = 0.2  # times 1 / sqrt(d_model): the initialiser of the recipes
 

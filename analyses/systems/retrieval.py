@@ -8,18 +8,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from analyses.options.retrieval import BuildOptions, TrainOptions
-from models.checkpoints import Checkpoint, save
-from models.constructed import Constructed
-from models.hooked import HookedTransformer
-from models.retrieval.architecture import architecture, start
-from models.retrieval.circuits import VARIANTS
-from models.retrieval.constructed import construct, head_per_coordinate
-from models.retrieval.evaluation import evaluate as evaluate_model
-from models.retrieval.family import Family, sum_of_maxima
-from models.retrieval.recipes import recipe
-from models.retrieval.runs import train_and_save
-from models.retrieval.task import RetrievalTask
+from headlab.analyses.options.retrieval import BuildOptions, TrainOptions
+from headlab.models.checkpoints import Checkpoint, save
+from headlab.models.constructed import Constructed
+from headlab.models.hooked import HookedTransformer
+from headlab.models.retrieval.architecture import architecture, start
+from headlab.models.retrieval.circuits import VARIANTS
+from headlab.models.retrieval.constructed import construct, head_per_coordinate
+from headlab.models.retrieval.evaluation import evaluate as evaluate_model
+from headlab.models.retrieval.family import Family, sum_of_maxima
+from headlab.models.retrieval.recipes import recipe
+from headlab.models.retrieval.runs import train_and_save
+from headlab.models.retrieval.task import RetrievalTask
 
 
 def task(checkpoint: Checkpoint) -> RetrievalTask:

@@ -9,15 +9,15 @@ from typing import Any
 
 import torch
 
-from analyses.options.tree import BuildOptions, TrainOptions
-from models.checkpoints import Checkpoint, save
-from models.constructed import Constructed
-from models.hooked import HookedTransformer, initialise
-from models.hooked import build as build_model
-from models.tree.constructed import construct
-from models.tree.evaluation import evaluate as evaluate_model
-from models.tree.given import read
-from models.tree.recipes import (
+from headlab.analyses.options.tree import BuildOptions, TrainOptions
+from headlab.models.checkpoints import Checkpoint, save
+from headlab.models.constructed import Constructed
+from headlab.models.hooked import HookedTransformer, initialise
+from headlab.models.hooked import build as build_model
+from headlab.models.tree.constructed import construct
+from headlab.models.tree.evaluation import evaluate as evaluate_model
+from headlab.models.tree.given import read
+from headlab.models.tree.recipes import (
     INIT_SCALE,
     PLAIN,
     RECIPE,
@@ -28,9 +28,9 @@ from models.tree.recipes import (
     plain_descent,
     usual_stages,
 )
-from models.tree.runs import train as train_plan
-from models.tree.source import TreeSource
-from models.tree.task import TreeTask
+from headlab.models.tree.runs import train as train_plan
+from headlab.models.tree.source import TreeSource
+from headlab.models.tree.task import TreeTask
 
 EVALUATED = 2000
 

@@ -7,18 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from analyses.options.xor import BuildOptions, TrainOptions
-from models.checkpoints import Checkpoint, save
-from models.constructed import Constructed
-from models.hooked import HookedTransformer
-from models.xor.architecture import from_model, is_feedforward, to_model
-from models.xor.constructed import VARIANT, limit
-from models.xor.ensemble import draw
-from models.xor.evaluation import evaluate as evaluate_model
-from models.xor.feedforward import FeedForwardLearner
-from models.xor.runs import Method, train_feedforward
-from models.xor.runs import train as train_attention
-from models.xor.task import XorTask
+from headlab.analyses.options.xor import BuildOptions, TrainOptions
+from headlab.models.checkpoints import Checkpoint, save
+from headlab.models.constructed import Constructed
+from headlab.models.hooked import HookedTransformer
+from headlab.models.xor.architecture import from_model, is_feedforward, to_model
+from headlab.models.xor.constructed import VARIANT, limit
+from headlab.models.xor.ensemble import draw
+from headlab.models.xor.evaluation import evaluate as evaluate_model
+from headlab.models.xor.feedforward import FeedForwardLearner
+from headlab.models.xor.runs import Method, train_feedforward
+from headlab.models.xor.runs import train as train_attention
+from headlab.models.xor.task import XorTask
 
 
 def task(checkpoint: Checkpoint) -> XorTask:

@@ -13,7 +13,7 @@ from einops import rearrange
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from interp.model import HookedModel
+from headlab.interp.model import HookedModel
 
 
 class Block:

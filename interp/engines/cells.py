@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from interp.sites import Grid, component, hook_name
+from headlab.interp.sites import Grid, component, hook_name
 
 Cell = Int[Tensor, " cell"]
 

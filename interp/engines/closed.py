@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.engines.cone import Cone, Logits
+from headlab.interp.engines.cone import Cone, Logits
 
 Entry = Callable[[Tensor, Tensor, Tensor, Tensor], Logits]
 

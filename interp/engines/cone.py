@@ -16,9 +16,9 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.engines.block import Block, Held, norm_of
-from interp.engines.support import HOME, Unsupported, require_supported
-from interp.model import HookedModel
+from headlab.interp.engines.block import Block, Held, norm_of
+from headlab.interp.engines.support import HOME, Unsupported, require_supported
+from headlab.interp.model import HookedModel
 
 Residual = Float[Tensor, "cell example out model"]
 Logits = Float[Tensor, "cell example read vocabulary"]

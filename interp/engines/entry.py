@@ -9,12 +9,12 @@ from einops import einsum, rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.engines.block import hooks_needed
-from interp.engines.cells import Cell, Cells
-from interp.engines.closed import closed_form
-from interp.engines.cone import Cone, Logits, Positions
-from interp.model import HookedModel
-from interp.sites import hook_name
+from headlab.interp.engines.block import hooks_needed
+from headlab.interp.engines.cells import Cell, Cells
+from headlab.interp.engines.closed import closed_form
+from headlab.interp.engines.cone import Cone, Logits, Positions
+from headlab.interp.model import HookedModel
+from headlab.interp.sites import hook_name
 
 Chunk = tuple[Cell, Logits]
 

@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from interp.engines.cells import Cell, Cells
-from interp.engines.support import is_hooked_transformer, reader_hooks
-from interp.model import Hook, HookedModel, activations, run
-from interp.sites import hook_name
+from headlab.interp.engines.cells import Cell, Cells
+from headlab.interp.engines.support import is_hooked_transformer, reader_hooks
+from headlab.interp.model import Hook, HookedModel, activations, run
+from headlab.interp.sites import hook_name
 
 Pair = tuple[str, Hook]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from interp.model import HookedModel
+from headlab.interp.model import HookedModel
 
 HOME = "transformer_lens."
 

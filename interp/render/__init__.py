@@ -1,23 +1,23 @@
 """Figures for any page or notebook: plain data in, SVG and offline HTML out, in one look. They know no task."""
 
-from interp.render.arcs import arc_diagram
-from interp.render.attention import AttentionTile, attention_tiles
-from interp.render.axis import Axis
-from interp.render.circuit import CircuitPanel, Link, Node, circuit_diagram, token_head_logit
-from interp.render.claims import VERDICTS, ClaimRow, claims_table
-from interp.render.curves import CurvePanel, Level, curve_chart
-from interp.render.figure import Figure
-from interp.render.grid import effect_grid
-from interp.render.matrices import HeadMatrices, RowGroup, weight_matrices
-from interp.render.page import Beside, Details, Section, report_page
-from interp.render.patterns import attention_patterns
-from interp.render.phases import Phase
-from interp.render.series import Curve
-from interp.render.strip import Limit, StripRow, strip_chart
-from interp.render.text import Rich, Span, bold, coloured, italic, mono, number, percent, signed, token
-from interp.render.theme import Head
-from interp.render.usage import ScoreStrip, usage_chart
-from interp.render.viewer import attention_viewer
+from headlab.interp.render.arcs import arc_diagram
+from headlab.interp.render.attention import AttentionTile, attention_tiles
+from headlab.interp.render.axis import Axis
+from headlab.interp.render.circuit import CircuitPanel, Link, Node, circuit_diagram, token_head_logit
+from headlab.interp.render.claims import VERDICTS, ClaimRow, claims_table
+from headlab.interp.render.curves import CurvePanel, Level, curve_chart
+from headlab.interp.render.figure import Figure
+from headlab.interp.render.grid import effect_grid
+from headlab.interp.render.matrices import HeadMatrices, RowGroup, weight_matrices
+from headlab.interp.render.page import Beside, Details, Section, report_page
+from headlab.interp.render.patterns import attention_patterns
+from headlab.interp.render.phases import Phase
+from headlab.interp.render.series import Curve
+from headlab.interp.render.strip import Limit, StripRow, strip_chart
+from headlab.interp.render.text import Rich, Span, bold, coloured, italic, mono, number, percent, signed, token
+from headlab.interp.render.theme import Head
+from headlab.interp.render.usage import ScoreStrip, usage_chart
+from headlab.interp.render.viewer import attention_viewer
 
 __all__ = [
     "VERDICTS",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import SupportsInt
 
-from interp.render.caps import left_out, with_sentence
-from interp.render.figure import WIDE, Drawing, Figure, drawing
-from interp.render.marks import TICK
-from interp.render.svg import Element, el, escape, group, label, measure, n, path
-from interp.render.text import Real, Rich, plain
+from headlab.interp.render.caps import left_out, with_sentence
+from headlab.interp.render.figure import WIDE, Drawing, Figure, drawing
+from headlab.interp.render.marks import TICK
+from headlab.interp.render.svg import Element, el, escape, group, label, measure, n, path
+from headlab.interp.render.text import Real, Rich, plain
 
 MOST_NAMES = 400
 MOST_ARCS = 4000

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from interp.render.caps import left_out, with_sentence
-from interp.render.diverging import array
-from interp.render.figure import NARROW, WIDE, Drawing, Figure, drawing
-from interp.render.marks import TICK, badge, badge_width
-from interp.render.svg import Element, label, measure, rect
-from interp.render.text import Real, Rich, mono, number, token
-from interp.render.theme import Head, head
+from headlab.interp.render.caps import left_out, with_sentence
+from headlab.interp.render.diverging import array
+from headlab.interp.render.figure import NARROW, WIDE, Drawing, Figure, drawing
+from headlab.interp.render.marks import TICK, badge, badge_width
+from headlab.interp.render.svg import Element, label, measure, rect
+from headlab.interp.render.text import Real, Rich, mono, number, token
+from headlab.interp.render.theme import Head, head
 
 MOST_TILES = 48
 MOST_TOKENS = 64

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, SupportsFloat
 
-from interp.render.text import Real, Rich, number
+from headlab.interp.render.text import Real, Rich, number
 
 Scale = Literal["linear", "log", "log1p"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from interp.render.figure import Drawing, Figure
-from interp.render.marks import lines_of
-from interp.render.svg import escape, label
-from interp.render.text import number
+from headlab.interp.render.figure import Drawing, Figure
+from headlab.interp.render.marks import lines_of
+from headlab.interp.render.svg import escape, label
+from headlab.interp.render.text import number
 
 
 def left_out(*kinds: tuple[int, int, str]) -> str:

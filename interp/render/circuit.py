@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, SupportsFloat
 
-from interp.render.caps import left_out, with_sentence
-from interp.render.diverging import array
-from interp.render.figure import NARROW, WIDE, Drawing, Figure, drawing
-from interp.render.marks import TICK, badge, lines_of
-from interp.render.svg import Element, el, group, label, line, measure, n, path
-from interp.render.text import Real, Rich, italic, plain, signed, spans
-from interp.render.theme import Head, head
+from headlab.interp.render.caps import left_out, with_sentence
+from headlab.interp.render.diverging import array
+from headlab.interp.render.figure import NARROW, WIDE, Drawing, Figure, drawing
+from headlab.interp.render.marks import TICK, badge, lines_of
+from headlab.interp.render.svg import Element, el, group, label, line, measure, n, path
+from headlab.interp.render.text import Real, Rich, italic, plain, signed, spans
+from headlab.interp.render.theme import Head, head
 
 MOST_PANELS = 12
 MOST_NODES = 32

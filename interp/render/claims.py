@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from interp.render.caps import left_out, with_sentence
-from interp.render.figure import Figure
-from interp.render.svg import escape, html
-from interp.render.text import Rich, plain
+from headlab.interp.render.caps import left_out, with_sentence
+from headlab.interp.render.figure import Figure
+from headlab.interp.render.svg import escape, html
+from headlab.interp.render.text import Rich, plain
 
 _MARKS = {
     "holds": "●",

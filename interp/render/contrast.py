@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from interp.render.text import Real
-from interp.render.theme import DARK, LIGHT, contrast
+from headlab.interp.render.text import Real
+from headlab.interp.render.theme import DARK, LIGHT, contrast
 
 
 def mix(top: str, bottom: str, opacity: Real) -> str:

@@ -9,14 +9,14 @@ from typing import Literal, SupportsFloat
 
 import numpy as np
 
-from interp.render.axis import Axis, Ruler, ruler
-from interp.render.caps import left_out, with_sentence
-from interp.render.figure import NARROW, WIDE, Drawing, Figure, drawing
-from interp.render.marks import TICK, apart, axis_height, bottom_axis
-from interp.render.phases import Phase, phase_marks, phase_names
-from interp.render.series import Curve, Series, drawn, inside, named, series, thinned
-from interp.render.svg import Element, group, label, line, measure, n
-from interp.render.text import Real, Rich, Span, bold, plain, spans
+from headlab.interp.render.axis import Axis, Ruler, ruler
+from headlab.interp.render.caps import left_out, with_sentence
+from headlab.interp.render.figure import NARROW, WIDE, Drawing, Figure, drawing
+from headlab.interp.render.marks import TICK, apart, axis_height, bottom_axis
+from headlab.interp.render.phases import Phase, phase_marks, phase_names
+from headlab.interp.render.series import Curve, Series, drawn, inside, named, series, thinned
+from headlab.interp.render.svg import Element, group, label, line, measure, n
+from headlab.interp.render.text import Real, Rich, Span, bold, plain, spans
 
 MOST_PANELS = 12
 MOST_CURVES = 24

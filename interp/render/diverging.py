@@ -6,8 +6,8 @@ from typing import Any, SupportsFloat
 
 import numpy as np
 
-from interp.render.svg import Element, group, n, path
-from interp.render.text import Real
+from headlab.interp.render.svg import Element, group, n, path
+from headlab.interp.render.text import Real
 
 STEPS = 6
 

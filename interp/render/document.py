@@ -12,7 +12,7 @@ from typing import Any, SupportsFloat
 import jinja2
 from markupsafe import Markup
 
-from interp.render import theme
+from headlab.interp.render import theme
 
 # A wide drawing may shrink this far before the narrow one takes over: its smallest text is then still 10 px.
 SHRINK = 0.87
@@ -21,7 +21,7 @@ CIRCUITSVIS = "circuitsvis"
 
 def template(name: str) -> str:
     """The text of a file of `interp/render/templates`."""
-    return files("interp.render").joinpath("templates", name).read_text(encoding="utf-8")
+    return files("headlab.interp.render").joinpath("templates", name).read_text(encoding="utf-8")
 
 
 def rendered(name: str, values: Mapping[str, Any]) -> str:

@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from interp.render import browser, theme
-from interp.render.document import document, scripts, switch_css, template
-from interp.render.svg import Element, el, local, numbered, rect
-from interp.render.svg import html as rich_html
-from interp.render.text import Real, Rich, plain
+from headlab.interp.render import browser, theme
+from headlab.interp.render.document import document, scripts, switch_css, template
+from headlab.interp.render.svg import Element, el, local, numbered, rect
+from headlab.interp.render.svg import html as rich_html
+from headlab.interp.render.text import Real, Rich, plain
 
 WIDE = 1080
 NARROW = 372

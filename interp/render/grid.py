@@ -9,11 +9,11 @@ from typing import Any, SupportsFloat
 
 import numpy as np
 
-from interp.render.diverging import array, dashes, diverging_step, heat, step_colour, symmetric_limit
-from interp.render.figure import NARROW, WIDE, Drawing, Figure, drawing
-from interp.render.marks import TICK, diverging_key, lines_of
-from interp.render.svg import Element, el, group, hatch, label, measure, path, rect, squares, url
-from interp.render.text import Real, Rich, number, plain, signed
+from headlab.interp.render.diverging import array, dashes, diverging_step, heat, step_colour, symmetric_limit
+from headlab.interp.render.figure import NARROW, WIDE, Drawing, Figure, drawing
+from headlab.interp.render.marks import TICK, diverging_key, lines_of
+from headlab.interp.render.svg import Element, el, group, hatch, label, measure, path, rect, squares, url
+from headlab.interp.render.text import Real, Rich, number, plain, signed
 
 MOST_CELLS = 64
 MOST_PANELS = 12

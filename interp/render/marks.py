@@ -7,11 +7,11 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import SupportsFloat
 
-from interp.render.axis import Ruler
-from interp.render.diverging import STEPS, step_colour
-from interp.render.svg import Element, el, fit, group, label, line, measure, n, path, rect
-from interp.render.text import Real, Rich, plain
-from interp.render.theme import Head
+from headlab.interp.render.axis import Ruler
+from headlab.interp.render.diverging import STEPS, step_colour
+from headlab.interp.render.svg import Element, el, fit, group, label, line, measure, n, path, rect
+from headlab.interp.render.text import Real, Rich, plain
+from headlab.interp.render.theme import Head
 
 TICK = 12.5
 BADGE = 22

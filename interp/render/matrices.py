@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from interp.render.caps import left_out, with_sentence
-from interp.render.diverging import array, dashes, heat, symmetric_limit
-from interp.render.figure import NARROW, WIDE, Drawing, Figure, drawing
-from interp.render.marks import TICK, badge, badge_width, diverging_key, lines_of
-from interp.render.svg import Element, group, label, measure, n, path, rect
-from interp.render.text import Real, Rich, mono, plain
-from interp.render.theme import Head, head
+from headlab.interp.render.caps import left_out, with_sentence
+from headlab.interp.render.diverging import array, dashes, heat, symmetric_limit
+from headlab.interp.render.figure import NARROW, WIDE, Drawing, Figure, drawing
+from headlab.interp.render.marks import TICK, badge, badge_width, diverging_key, lines_of
+from headlab.interp.render.svg import Element, group, label, measure, n, path, rect
+from headlab.interp.render.text import Real, Rich, mono, plain
+from headlab.interp.render.theme import Head, head
 
 MOST_PAIRS = 12
 MOST_SIDE = 160

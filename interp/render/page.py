@@ -9,11 +9,11 @@ from typing import Any
 
 from markupsafe import Markup
 
-from interp.render.claims import chip, inside
-from interp.render.document import document, rendered
-from interp.render.figure import Figure
-from interp.render.svg import html
-from interp.render.text import Rich, Span
+from headlab.interp.render.claims import chip, inside
+from headlab.interp.render.document import document, rendered
+from headlab.interp.render.figure import Figure
+from headlab.interp.render.svg import html
+from headlab.interp.render.text import Rich, Span
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from interp.render.diverging import array
-from interp.render.figure import NARROW, WIDE, Drawing, Figure, drawing
-from interp.render.marks import badge, lines_of
-from interp.render.svg import Element, group, label, measure, n, path, rect
-from interp.render.text import Real, Rich, token
-from interp.render.theme import Head, head
+from headlab.interp.render.diverging import array
+from headlab.interp.render.figure import NARROW, WIDE, Drawing, Figure, drawing
+from headlab.interp.render.marks import badge, lines_of
+from headlab.interp.render.svg import Element, group, label, measure, n, path, rect
+from headlab.interp.render.text import Real, Rich, token
+from headlab.interp.render.theme import Head, head
 
 MOST_POSITIONS = 64
 MOST_HEADS = 24

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import SupportsFloat
 
-from interp.render.axis import Ruler
-from interp.render.marks import TICK, apart
-from interp.render.svg import Element, label, line, measure, rect
-from interp.render.text import Real, Rich, bold
+from headlab.interp.render.axis import Ruler
+from headlab.interp.render.marks import TICK, apart
+from headlab.interp.render.svg import Element, label, line, measure, rect
+from headlab.interp.render.text import Real, Rich, bold
 
 
 @dataclass(frozen=True)

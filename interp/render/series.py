@@ -8,13 +8,13 @@ from typing import Any, SupportsFloat
 
 import numpy as np
 
-from interp.render.axis import Ruler
-from interp.render.diverging import array
-from interp.render.marks import dot
-from interp.render.svg import Element, path, points
-from interp.render.text import Real, Rich, coloured, plain
-from interp.render.theme import Head, var
-from interp.render.theme import heads as heads_of
+from headlab.interp.render.axis import Ruler
+from headlab.interp.render.diverging import array
+from headlab.interp.render.marks import dot
+from headlab.interp.render.svg import Element, path, points
+from headlab.interp.render.text import Real, Rich, coloured, plain
+from headlab.interp.render.theme import Head, var
+from headlab.interp.render.theme import heads as heads_of
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,14 @@ from typing import Any, Literal, SupportsFloat
 
 import numpy as np
 
-from interp.render.axis import Axis, Ruler, ruler
-from interp.render.caps import left_out, with_sentence
-from interp.render.diverging import array
-from interp.render.figure import Drawing, Figure, drawing
-from interp.render.marks import TICK, axis_height, bottom_axis, diamond, dot, stacked
-from interp.render.svg import Element, el, group, hatch, label, line, measure, rect, url
-from interp.render.text import Real, Rich, plain
-from interp.render.theme import Head, heads
+from headlab.interp.render.axis import Axis, Ruler, ruler
+from headlab.interp.render.caps import left_out, with_sentence
+from headlab.interp.render.diverging import array
+from headlab.interp.render.figure import Drawing, Figure, drawing
+from headlab.interp.render.marks import TICK, axis_height, bottom_axis, diamond, dot, stacked
+from headlab.interp.render.svg import Element, el, group, hatch, label, line, measure, rect, url
+from headlab.interp.render.text import Real, Rich, plain
+from headlab.interp.render.theme import Head, heads
 
 MOST_ROWS = 40
 MOST_VALUES = 128

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import SupportsFloat
 
-from interp.render.text import ELLIPSIS, Rich, Span, plain, spans, visible
-from interp.render.theme import MONO, var
+from headlab.interp.render.text import ELLIPSIS, Rich, Span, plain, spans, visible
+from headlab.interp.render.theme import MONO, var
 
 LONGEST = 200
 _IDS = itertools.count(1)

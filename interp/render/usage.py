@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from interp.render.axis import Axis, ruler
-from interp.render.caps import left_out, with_sentence
-from interp.render.contrast import readable_opacity
-from interp.render.diverging import array
-from interp.render.figure import NARROW, WIDE, Figure, drawing
-from interp.render.marks import TICK, badge, badge_width, bottom_axis, dot, lines_of, stacked
-from interp.render.svg import Element, group, label, line, measure, n, rect
-from interp.render.text import Real, Rich, percent, plain
-from interp.render.theme import Head, head
-from interp.render.theme import heads as heads_of
+from headlab.interp.render.axis import Axis, ruler
+from headlab.interp.render.caps import left_out, with_sentence
+from headlab.interp.render.contrast import readable_opacity
+from headlab.interp.render.diverging import array
+from headlab.interp.render.figure import NARROW, WIDE, Figure, drawing
+from headlab.interp.render.marks import TICK, badge, badge_width, bottom_axis, dot, lines_of, stacked
+from headlab.interp.render.svg import Element, group, label, line, measure, n, rect
+from headlab.interp.render.text import Real, Rich, percent, plain
+from headlab.interp.render.theme import Head, head
+from headlab.interp.render.theme import heads as heads_of
 
 MOST_HEADS = 48
 MOST_ROLES = 12

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from interp.render.diverging import array
-from interp.render.document import CIRCUITSVIS
-from interp.render.figure import Figure
-from interp.render.patterns import MOST_HEADS, MOST_POSITIONS, attention_patterns
-from interp.render.svg import escape
-from interp.render.text import Rich, token, visible
-from interp.render.theme import Head, head
+from headlab.interp.render.diverging import array
+from headlab.interp.render.document import CIRCUITSVIS
+from headlab.interp.render.figure import Figure
+from headlab.interp.render.patterns import MOST_HEADS, MOST_POSITIONS, attention_patterns
+from headlab.interp.render.svg import escape
+from headlab.interp.render.text import Rich, token, visible
+from headlab.interp.render.theme import Head, head
 
 LONGEST_LABEL = 24
 

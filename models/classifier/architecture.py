@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from models.hooked import Architecture, HookedTransformer, build, initialise
+from headlab.models.hooked import Architecture, HookedTransformer, build, initialise
 
 
 def class_reader(

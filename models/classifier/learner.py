@@ -15,9 +15,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from models.classifier.architecture import start
-from models.hooked import Architecture, HookedTransformer, build
-from models.learner import Measures
+from headlab.models.classifier.architecture import start
+from headlab.models.hooked import Architecture, HookedTransformer, build
+from headlab.models.learner import Measures
 
 CHUNK = 1 << 14  # tokens of one pass that measures
 EPS = 1e-5  # of HookedTransformer's norms
@@ -34,7 +34,7 @@ class Data:
 
 
 class EncoderLearner:
-    """Stacked seeds of a `class_reader` or a `place_reader`, as models.training.fit takes them.
+    """Stacked seeds of a `class_reader` or a `place_reader`, as headlab.models.training.fit takes them.
 
     Each seed goes through the training sequences in its own order, `batch` a step, each once before any comes again.
     Leaves carry HookedTransformer's names; `export` gives one seed as a HookedTransformer. The loss is the

@@ -12,11 +12,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from models.basis import Basis, Direction
-from models.constructed import Constructed
-from models.esp.circuits import KINDS, true_circuit
-from models.esp.task import EspTask
-from models.hooked import Architecture, build
+from headlab.models.basis import Basis, Direction
+from headlab.models.constructed import Constructed
+from headlab.models.esp.circuits import KINDS, true_circuit
+from headlab.models.esp.task import EspTask
+from headlab.models.hooked import Architecture, build
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.circuits import END, START, Circuit, Edge, Node
-from models.basis import Basis, Direction
-from models.constructed import Constructed
-from models.esp.task import EspTask
-from models.hooked import Architecture, build
+from headlab.interp.circuits import END, START, Circuit, Edge, Node
+from headlab.models.basis import Basis, Direction
+from headlab.models.constructed import Constructed
+from headlab.models.esp.task import EspTask
+from headlab.models.hooked import Architecture, build
 
 ETA = 0.1
 KINDS = ("positional_mean", "zero")

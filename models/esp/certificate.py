@@ -24,11 +24,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.model import HookedModel, activations, untouched
-from models.esp.evaluation import evaluate, in_dtype, require_fit
-from models.esp.feedback import Arc, FeedbackArcSet, minimum_feedback_arc_set
-from models.esp.graphs import Digraph
-from models.esp.task import EspTask
+from headlab.interp.model import HookedModel, activations, untouched
+from headlab.models.esp.evaluation import evaluate, in_dtype, require_fit
+from headlab.models.esp.feedback import Arc, FeedbackArcSet, minimum_feedback_arc_set
+from headlab.models.esp.graphs import Digraph
+from headlab.models.esp.task import EspTask
 
 NORMS = {"LayerNormPre": True, "LayerNorm": True, "RMSNormPre": False, "RMSNorm": False}  # name -> whether it centres
 POST_NORM = "use_normalization_before_and_after"

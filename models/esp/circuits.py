@@ -7,7 +7,7 @@ that would move it only by the attention that a finite sink leaves over (of orde
 
 from __future__ import annotations
 
-from interp.circuits import END, START, Circuit, Edge, Node, Port
+from headlab.interp.circuits import END, START, Circuit, Edge, Node, Port
 
 KINDS = ("resample:u", "resample:v", "resample:selector", "resample", "positional_mean", "zero")
 REFERENCE = {

@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 import torch
 
-from models.constructed import Constructed
-from models.esp.feedback import FeedbackArcSet
-from models.esp.one_head import one_head, one_head_dag
-from models.esp.task import EspTask
-from models.esp.two_heads import two_head, two_head_narrow
+from headlab.models.constructed import Constructed
+from headlab.models.esp.feedback import FeedbackArcSet
+from headlab.models.esp.one_head import one_head, one_head_dag
+from headlab.models.esp.task import EspTask
+from headlab.models.esp.two_heads import two_head, two_head_narrow
 
 __all__ = ["construct", "one_head", "one_head_dag", "two_head", "two_head_narrow"]
 

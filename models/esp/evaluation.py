@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.model import HookedModel, run, untouched
-from models.esp.task import EspTask, margins
+from headlab.interp.model import HookedModel, run, untouched
+from headlab.models.esp.task import EspTask, margins
 
 BATCH_ENTRIES = 16_000_000
 

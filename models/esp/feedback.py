@@ -18,9 +18,9 @@ from pathlib import Path
 
 import networkx as nx
 
-from models.esp import feedback_worker
-from models.esp.feedback_bounds import cycle_bound, good_order, subset_order
-from models.esp.graphs import Digraph, read_graph
+from headlab.models.esp import feedback_worker
+from headlab.models.esp.feedback_bounds import cycle_bound, good_order, subset_order
+from headlab.models.esp.graphs import Digraph, read_graph
 
 SMALL = 12
 LARGE = 120

@@ -12,7 +12,7 @@ from typing import Any
 import networkx as nx
 import numpy as np
 
-from models.esp.graph_files import parse_edge_list, read_file, require_directed
+from headlab.models.esp.graph_files import parse_edge_list, read_file, require_directed
 
 BUNDLED = ("click", "httpx", "jinja2", "rich")
 GENERATORS = {
@@ -129,7 +129,7 @@ def read_graph(spec: str | Path | nx.Graph | Digraph) -> Digraph:
         return from_networkx(spec)
     text = str(spec)
     if text in BUNDLED:
-        source = files("models.esp").joinpath("data", f"{text}.edgelist")
+        source = files("headlab.models.esp").joinpath("data", f"{text}.edgelist")
         return from_networkx(parse_edge_list(source.read_text("utf-8"), text), text)
     kind, _, rest = text.partition(":")
     if kind in GENERATORS and not isinstance(spec, Path):

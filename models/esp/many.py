@@ -16,9 +16,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from models.hooked import Architecture, HookedTransformer, build, initialise
-from models.losses import cross_entropy, loss_function
-from models.recipe import Recipe
+from headlab.models.hooked import Architecture, HookedTransformer, build, initialise
+from headlab.models.losses import cross_entropy, loss_function
+from headlab.models.recipe import Recipe
 
 NORMS = (None, "LNPre", "LN")
 WIDEST_SCORES = 60.0  # beyond it exp(score - largest) of a whole sample could underflow in float32

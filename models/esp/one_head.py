@@ -7,11 +7,11 @@ import math
 import networkx as nx
 import torch
 
-from models.basis import Basis
-from models.constructed import Constructed
-from models.esp.assembly import Head, assemble, weights
-from models.esp.feedback import FeedbackArcSet, given_up, minimum_feedback_arc_set
-from models.esp.task import EspTask
+from headlab.models.basis import Basis
+from headlab.models.constructed import Constructed
+from headlab.models.esp.assembly import Head, assemble, weights
+from headlab.models.esp.feedback import FeedbackArcSet, given_up, minimum_feedback_arc_set
+from headlab.models.esp.task import EspTask
 
 
 def one_head_dag(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from models.esp.task import EspTask
-from models.hooked import Architecture
-from models.recipe import Recipe
+from headlab.models.esp.task import EspTask
+from headlab.models.hooked import Architecture
+from headlab.models.recipe import Recipe
 
 METHODS = ("cross-entropy", "gce", "solver-guided", "feed-forward", "layer-norm")
 WIDTHS = ((12, 32, 1e-2), (60, 64, 5e-3), (10**9, 128, 2e-3))  # up to n vertices: d_model, learning rate

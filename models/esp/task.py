@@ -11,11 +11,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.circuits import Circuit
-from interp.roles import Role
-from models.esp.circuits import true_circuit
-from models.esp.graphs import Digraph, read_graph
-from models.task import Contrast, Examples, LogitMetric
+from headlab.interp.circuits import Circuit
+from headlab.interp.roles import Role
+from headlab.models.esp.circuits import true_circuit
+from headlab.models.esp.graphs import Digraph, read_graph
+from headlab.models.task import Contrast, Examples, LogitMetric
 
 ROLES = ("endpoint 1", "endpoint 2")
 

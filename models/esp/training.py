@@ -9,16 +9,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from models.checkpoints import Checkpoint, TrainingState
-from models.esp.evaluation import evaluate
-from models.esp.feedback import FeedbackArcSet, minimum_feedback_arc_set
-from models.esp.many import RIGHT, ManySeeds
-from models.esp.recipes import Plan, plan
-from models.esp.task import EspTask, margins
-from models.hooked import Architecture, HookedTransformer, build, initialise
-from models.losses import loss_function
-from models.recipe import Recipe
-from models.training import ModelLearner, TrainingRun, fit
+from headlab.models.checkpoints import Checkpoint, TrainingState
+from headlab.models.esp.evaluation import evaluate
+from headlab.models.esp.feedback import FeedbackArcSet, minimum_feedback_arc_set
+from headlab.models.esp.many import RIGHT, ManySeeds
+from headlab.models.esp.recipes import Plan, plan
+from headlab.models.esp.task import EspTask, margins
+from headlab.models.hooked import Architecture, HookedTransformer, build, initialise
+from headlab.models.losses import loss_function
+from headlab.models.recipe import Recipe
+from headlab.models.training import ModelLearner, TrainingRun, fit
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def train(
 
     method: see `models.esp.recipes.plan`. feedback: the graph's minimum feedback arc set where it is known, for the
     solver-guided method. history: keep the weights of every seed at every recorded step. state, progress, on_record:
-    as for `models.training.fit`; a training that goes on from a state gives the unbroken one's result.
+    as for `headlab.models.training.fit`; a training that goes on from a state gives the unbroken one's result.
     Raises as `plan` does, and ValueError for no seeds.
     """
     if not seeds:

@@ -8,10 +8,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from models.basis import Basis, Direction
-from models.constructed import Constructed
-from models.esp.assembly import Head, assemble, weights
-from models.esp.task import EspTask
+from headlab.models.basis import Basis, Direction
+from headlab.models.constructed import Constructed
+from headlab.models.esp.assembly import Head, assemble, weights
+from headlab.models.esp.task import EspTask
 
 ETA = 0.1
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from models.images.pictures import SPLITS, Shelf
+from headlab.models.images.pictures import SPLITS, Shelf
 
 HUB = "datasets:"
 SIDE, CHANNELS = 32, 3

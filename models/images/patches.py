@@ -6,8 +6,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from models.classifier.learner import Data
-from models.images.pictures import Pictures
+from headlab.models.classifier.learner import Data
+from headlab.models.images.pictures import Pictures
 
 
 def extend(

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from models.passages.pairs import Pairs, pair_up
+from headlab.models.passages.pairs import Pairs, pair_up
 
 PACKAGES = ("sklearn", "scipy", "pandas", "networkx", "numpy")  # every installation of this project has them
 SHORTEST = (4, 20)  # words of a summary, of a body

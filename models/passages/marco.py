@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from models.passages.pairs import SPACES, Pairs
+from headlab.models.passages.pairs import SPACES, Pairs
 
 HUB = "datasets:"
 QUERIES, PASSAGES, JUDGED = "queries.train.tsv", "collection.tsv", "qrels.train.tsv"

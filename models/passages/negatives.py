@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from models.passages.pairs import Pairs
+from headlab.models.passages.pairs import Pairs
 
 CHUNK = 512  # questions at a time
 

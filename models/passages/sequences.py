@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from models.classifier.learner import Data
+from headlab.models.classifier.learner import Data
 
 
 def sequences(

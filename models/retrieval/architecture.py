@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 import torch
 
-from models.hooked import Architecture, HookedTransformer, build
-from models.retrieval.family import Family
+from headlab.models.hooked import Architecture, HookedTransformer, build
+from headlab.models.retrieval.family import Family
 
 Encoder = Literal["linear", "mlp"]
 ENCODERS: tuple[str, ...] = ("linear", "mlp")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from interp.circuits import END, START, Circuit, Edge, Node
-from models.retrieval.family import Family
+from headlab.interp.circuits import END, START, Circuit, Edge, Node
+from headlab.models.retrieval.family import Family
 
 PER_COORDINATE, MEMORISE = "head-per-coordinate", "memorise"
 VARIANTS = (PER_COORDINATE, MEMORISE)

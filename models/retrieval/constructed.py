@@ -15,14 +15,14 @@ from typing import Any
 
 import torch
 
-from models.constructed import Constructed
-from models.hooked import Architecture, build
-from models.retrieval.architecture import config
-from models.retrieval.bounds import gate_leak, require_beta, retrieval_error
-from models.retrieval.circuits import MEMORISE, PER_COORDINATE, VARIANTS, kinds, true_circuit
-from models.retrieval.family import Family
-from models.retrieval.task import RetrievalTask
-from models.retrieval.tournament import ReluNetwork, tournament
+from headlab.models.constructed import Constructed
+from headlab.models.hooked import Architecture, build
+from headlab.models.retrieval.architecture import config
+from headlab.models.retrieval.bounds import gate_leak, require_beta, retrieval_error
+from headlab.models.retrieval.circuits import MEMORISE, PER_COORDINATE, VARIANTS, kinds, true_circuit
+from headlab.models.retrieval.family import Family
+from headlab.models.retrieval.task import RetrievalTask
+from headlab.models.retrieval.tournament import ReluNetwork, tournament
 
 LEAK = 40.0  # nats by which the gate exceeds beta times the spread of f: e^-40 of the attention leaks, times T - |S|
 

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from models.retrieval.family import Family
+from headlab.models.retrieval.family import Family
 
 TRIES = 60
 CLEARLY = 0.25  # of a coordinate's standard deviation: a smaller change of its minimum is no contrast

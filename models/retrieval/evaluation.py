@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.model import run, untouched
-from models.hooked import HookedTransformer
-from models.retrieval.task import RetrievalTask
+from headlab.interp.model import run, untouched
+from headlab.models.hooked import HookedTransformer
+from headlab.models.retrieval.task import RetrievalTask
 
 BATCH = 1 << 23  # numbers that one pass holds, attention and residual streams together
 

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from models.retrieval.outer import Outer, linear
+from headlab.models.retrieval.outer import Outer, linear
 
 Kind = Literal["projection", "distance"]
 KINDS: tuple[str, ...] = ("projection", "distance")

@@ -15,10 +15,10 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from models.hooked import Architecture, HookedTransformer, build
-from models.learner import Measures
-from models.retrieval.architecture import start
-from models.retrieval.family import Family
+from headlab.models.hooked import Architecture, HookedTransformer, build
+from headlab.models.learner import Measures
+from headlab.models.retrieval.architecture import start
+from headlab.models.retrieval.family import Family
 
 CHUNK = 1 << 22  # features of one validation pass
 GROUP = 1 << 19  # features of the seeds that attend together: more of them fall out of the cache

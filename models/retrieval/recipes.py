@@ -12,15 +12,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.statistics import Share, share
-from models.checkpoints import load_training, save_training
-from models.hooked import Architecture, HookedTransformer
-from models.learner import Learner, ModelLearner
-from models.recipe import Recipe
-from models.retrieval.architecture import start
-from models.retrieval.family import Family
-from models.retrieval.learner import Data, RetrievalLearner, draw_data, prefixes, rescale
-from models.training import TrainingRun, fit
+from headlab.interp.statistics import Share, share
+from headlab.models.checkpoints import load_training, save_training
+from headlab.models.hooked import Architecture, HookedTransformer
+from headlab.models.learner import Learner, ModelLearner
+from headlab.models.recipe import Recipe
+from headlab.models.retrieval.architecture import start
+from headlab.models.retrieval.family import Family
+from headlab.models.retrieval.learner import Data, RetrievalLearner, draw_data, prefixes, rescale
+from headlab.models.training import TrainingRun, fit
 
 SOLVED = 1e-3  # NMSE: between the plateau of a model with enough heads and the error of one head too few
 # name -> steps, learning rate

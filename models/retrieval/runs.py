@@ -8,15 +8,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from models import bundle
-from models.checkpoints import RUNS, Checkpoint, load_runs, save, save_runs
-from models.hooked import Architecture
-from models.recipe import Recipe
-from models.retrieval.architecture import summary
-from models.retrieval.evaluation import evaluate
-from models.retrieval.learner import draw_data
-from models.retrieval.recipes import SOLVED, require_trainable, train
-from models.retrieval.task import RetrievalTask
+from headlab.models import bundle
+from headlab.models.checkpoints import RUNS, Checkpoint, load_runs, save, save_runs
+from headlab.models.hooked import Architecture
+from headlab.models.recipe import Recipe
+from headlab.models.retrieval.architecture import summary
+from headlab.models.retrieval.evaluation import evaluate
+from headlab.models.retrieval.learner import draw_data
+from headlab.models.retrieval.recipes import SOLVED, require_trainable, train
+from headlab.models.retrieval.task import RetrievalTask
 
 STATES, REQUEST = "training", "request.json"
 

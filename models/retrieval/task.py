@@ -10,12 +10,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.circuits import Circuit
-from interp.roles import Role
-from models.retrieval.circuits import true_circuit
-from models.retrieval.contrasts import single_changes
-from models.retrieval.family import Family
-from models.task import Contrast, Examples, LogitMetric
+from headlab.interp.circuits import Circuit
+from headlab.interp.roles import Role
+from headlab.models.retrieval.circuits import true_circuit
+from headlab.models.retrieval.contrasts import single_changes
+from headlab.models.retrieval.family import Family
+from headlab.models.task import Contrast, Examples, LogitMetric
 
 
 @dataclass(frozen=True)

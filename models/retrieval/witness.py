@@ -15,9 +15,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.model import HookedModel, run, untouched
-from models.retrieval.family import Family
-from models.retrieval.task import RetrievalTask
+from headlab.interp.model import HookedModel, run, untouched
+from headlab.models.retrieval.family import Family
+from headlab.models.retrieval.task import RetrievalTask
 
 READ = "unembed.hook_in"
 APART = 2.0  # standard deviations of the target by which the two targets are asked to differ

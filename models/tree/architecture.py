@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from models.hooked import Architecture
-from models.tree.task import TreeTask
-from models.tree.tokens import TYPES
+from headlab.models.hooked import Architecture
+from headlab.models.tree.task import TreeTask
+from headlab.models.tree.tokens import TYPES
 
 CONTEXT = 2048  # pair tokens have no position table: a long context costs nothing
 

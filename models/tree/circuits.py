@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from interp.circuits import END, START, Circuit, Edge, Node, Port
-from models.tree.layout import Layout
+from headlab.interp.circuits import END, START, Circuit, Edge, Node, Port
+from headlab.models.tree.layout import Layout
 
 KINDS = ("resample", "positional_mean", "resample:goal", "resample:edge", "resample:predecessor")
 VARIANTS = ("backward", "forward")

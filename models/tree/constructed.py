@@ -16,14 +16,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from models.basis import Basis, Direction
-from models.constructed import Constructed
-from models.hooked import DTYPES, build
-from models.tree.architecture import architecture
-from models.tree.circuits import KINDS, VARIANTS, true_circuit
-from models.tree.source import stream
-from models.tree.task import TreeTask
-from models.tree.tokens import TYPES
+from headlab.models.basis import Basis, Direction
+from headlab.models.constructed import Constructed
+from headlab.models.hooked import DTYPES, build
+from headlab.models.tree.architecture import architecture
+from headlab.models.tree.circuits import KINDS, VARIANTS, true_circuit
+from headlab.models.tree.source import stream
+from headlab.models.tree.task import TreeTask
+from headlab.models.tree.tokens import TYPES
 
 FLAGS = ("BOS", "BACK", "FWD", "TURN")
 SPECIAL = 2  # TURN and END have axes of their own, also where node labels are random vectors

@@ -6,11 +6,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from models.task import Contrast
-from models.tree.circuits import contrast_read
-from models.tree.layout import Layout
-from models.tree.tokens import Labels
-from models.tree.trees import Forest
+from headlab.models.task import Contrast
+from headlab.models.tree.circuits import contrast_read
+from headlab.models.tree.layout import Layout
+from headlab.models.tree.tokens import Labels
+from headlab.models.tree.trees import Forest
 
 _FACTORS = {
     "goal": "which node the path is asked for",

@@ -11,12 +11,12 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from interp.model import untouched
-from models.hooked import HookedTransformer
-from models.task import Examples
-from models.tree.metrics import margins
-from models.tree.parallel import is_plain_attention, logits_at
-from models.tree.task import TreeTask
+from headlab.interp.model import untouched
+from headlab.models.hooked import HookedTransformer
+from headlab.models.task import Examples
+from headlab.models.tree.metrics import margins
+from headlab.models.tree.parallel import is_plain_attention, logits_at
+from headlab.models.tree.task import TreeTask
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,14 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.model import HeadWeights, head_weights, untouched
-from models.hooked import HookedTransformer
-from models.task import Examples
-from models.tree.evaluation import answer
-from models.tree.layout import Layout
-from models.tree.parallel import is_plain_attention
-from models.tree.task import TreeTask
-from models.tree.tokens import BACK, FWD
+from headlab.interp.model import HeadWeights, head_weights, untouched
+from headlab.models.hooked import HookedTransformer
+from headlab.models.task import Examples
+from headlab.models.tree.evaluation import answer
+from headlab.models.tree.layout import Layout
+from headlab.models.tree.parallel import is_plain_attention
+from headlab.models.tree.task import TreeTask
+from headlab.models.tree.tokens import BACK, FWD
 
 
 @dataclass(frozen=True)

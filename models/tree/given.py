@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import networkx as nx
 
-from models.tree.trees import ROOT
+from headlab.models.tree.trees import ROOT
 
 
 def _read_json(path: Path) -> nx.DiGraph:

@@ -9,15 +9,15 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.roles import Role, score
-from models.checkpoints import load_weights, weights_of
-from models.hooked import Architecture, HookedTransformer, build
-from models.losses import loss_function
-from models.recipe import Recipe
-from models.tree.metrics import margins
-from models.tree.parallel import logits_at
-from models.tree.task import TreeTask
-from models.tree.tokens import Sequences
+from headlab.interp.roles import Role, score
+from headlab.models.checkpoints import load_weights, weights_of
+from headlab.models.hooked import Architecture, HookedTransformer, build
+from headlab.models.losses import loss_function
+from headlab.models.recipe import Recipe
+from headlab.models.tree.metrics import margins
+from headlab.models.tree.parallel import logits_at
+from headlab.models.tree.task import TreeTask
+from headlab.models.tree.tokens import Sequences
 
 _CHUNK = 4096  # positions' worth of trees are drawn together: drawing tree by tree would cost more than a step
 
@@ -32,7 +32,7 @@ class Stage:
 
 
 class TreeLearner:
-    """Stacked seeds of one architecture, as models.training.fit takes them.
+    """Stacked seeds of one architecture, as headlab.models.training.fit takes them.
 
     start: seed -> the model to start from; which of its parameters require a gradient is what trains. The trees of
     step t depend on seed and t alone, so a seed learns the same alone and in company (up to rounding), and nothing

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from models.task import LogitMetric
+from headlab.models.task import LogitMetric
 
 
 def path_metrics(

@@ -29,7 +29,7 @@ def logits_at(
     """The logits at the positions `read` of each seed's own examples; at -1 they are those of position 0.
 
     weights: HookedTransformer's parameter names -> stacked over seeds. config: the architecture's. Attention-only
-    layers without norm, as models.tree.architecture makes them.
+    layers without norm, as headlab.models.tree.architecture makes them.
     """
     read = read.clamp(min=0)
     table, index = _table(weights, tokens)

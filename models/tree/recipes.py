@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
-from models.hooked import Architecture, HookedTransformer, build, initialise
-from models.recipe import Recipe
-from models.tree.architecture import architecture
-from models.tree.constructed import construct, embedding_tables, label_vectors
-from models.tree.learner import Stage, TreeLearner
-from models.tree.task import TreeTask
+from headlab.models.hooked import Architecture, HookedTransformer, build, initialise
+from headlab.models.recipe import Recipe
+from headlab.models.tree.architecture import architecture
+from headlab.models.tree.constructed import construct, embedding_tables, label_vectors
+from headlab.models.tree.learner import Stage, TreeLearner
+from headlab.models.tree.task import TreeTask
 
 INIT_SCALE = 0.05
 RECIPE = Recipe(

@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from interp.roles import Role
-from models.tree.tokens import BACK, EDGE, Labels
+from headlab.interp.roles import Role
+from headlab.models.tree.tokens import BACK, EDGE, Labels
 
 ROLES = ("backward", "reverse")
 

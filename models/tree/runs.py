@@ -9,8 +9,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from models import bundle
-from models.checkpoints import (
+from headlab.models import bundle
+from headlab.models.checkpoints import (
     Checkpoint,
     TrainingState,
     load_runs,
@@ -20,12 +20,12 @@ from models.checkpoints import (
     save_training,
     weights_of,
 )
-from models.training import fit
-from models.training_log import TrainingRun
-from models.tree.evaluation import evaluate
-from models.tree.learner import TreeLearner
-from models.tree.recipes import Plan
-from models.tree.task import TreeTask
+from headlab.models.training import fit
+from headlab.models.training_log import TrainingRun
+from headlab.models.tree.evaluation import evaluate
+from headlab.models.tree.learner import TreeLearner
+from headlab.models.tree.recipes import Plan
+from headlab.models.tree.task import TreeTask
 
 STATE = "training"
 SAVE_EVERY = 20.0  # seconds between states kept, so that keeping them costs little

@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from models.tree.given import GivenTree
-from models.tree.split import RULES, SHARE, held_out, label_pool, labelled_key, shape_key
-from models.tree.trees import (
+from headlab.models.tree.given import GivenTree
+from headlab.models.tree.split import RULES, SHARE, held_out, label_pool, labelled_key, shape_key
+from headlab.models.tree.trees import (
     Forest,
     capacity,
     caterpillar_forest,

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from models.tree.trees import Forest
+from headlab.models.tree.trees import Forest
 
 RULES = ("none", "labelling", "shape", "labels")
 SHARE = 8

@@ -10,18 +10,18 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from interp.circuits import Circuit
-from interp.roles import Role
-from models.task import Contrast, Examples, LogitMetric
-from models.tree.circuits import true_circuit
-from models.tree.contrasts import contrast
-from models.tree.given import GivenTree
-from models.tree.layout import DIRECTIONS, FORMS, Layout
-from models.tree.metrics import path_metrics
-from models.tree.roles import queries_and_answers, role_targets
-from models.tree.source import TreeSource, stream
-from models.tree.tokens import BACK, BOS, EDGE, TYPES, Labels, Sequences, encode
-from models.tree.trees import Forest
+from headlab.interp.circuits import Circuit
+from headlab.interp.roles import Role
+from headlab.models.task import Contrast, Examples, LogitMetric
+from headlab.models.tree.circuits import true_circuit
+from headlab.models.tree.contrasts import contrast
+from headlab.models.tree.given import GivenTree
+from headlab.models.tree.layout import DIRECTIONS, FORMS, Layout
+from headlab.models.tree.metrics import path_metrics
+from headlab.models.tree.roles import queries_and_answers, role_targets
+from headlab.models.tree.source import TreeSource, stream
+from headlab.models.tree.tokens import BACK, BOS, EDGE, TYPES, Labels, Sequences, encode
+from headlab.models.tree.trees import Forest
 
 _TEST, _TRAIN, _CONTRAST = range(3)
 
@@ -149,7 +149,7 @@ class TreeTask:
 
     def roles(self, *, seed: int = 0, count: int = 256) -> tuple[Role, ...]:
         """`backward` and, with both stages, `reverse`; the queries and targets are those of
-        `models.tree.roles.role_targets`. Empty for plain tokens and without a backward stage.
+        `headlab.models.tree.roles.role_targets`. Empty for plain tokens and without a backward stage.
         """
         if self.form == "plain" or not self.layout.backward:
             return ()

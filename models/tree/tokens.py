@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from models.tree.layout import Layout
-from models.tree.trees import Forest
+from headlab.models.tree.layout import Layout
+from headlab.models.tree.trees import Forest
 
 TYPES = ("bos", "edge", "back", "fwd")
 BOS, EDGE, BACK, FWD = range(4)

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from models.attention_maps import require_attention_map
-from models.hooked import Architecture, HookedTransformer, build
-from models.xor.ensemble import Ensemble
-from models.xor.task import XorTask
+from headlab.models.attention_maps import require_attention_map
+from headlab.models.hooked import Architecture, HookedTransformer, build
+from headlab.models.xor.ensemble import Ensemble
+from headlab.models.xor.task import XorTask
 
 QUERIES = "blocks.0.attn.b_Q"
 FROZEN = (
@@ -32,7 +32,7 @@ def architecture(task: XorTask, width: int, kind: str = "softmax") -> Architectu
     """One layer with a head per target: d_model = m + heads, d_head = m, one trainable tensor, b_Q.
 
     Raises ValueError for a width below 1 or more than 2048 bits, whose training needs no transformer
-    (models.xor.population).
+    (headlab.models.xor.population).
     """
     require_attention_map(kind)
     heads = len(task.targets)

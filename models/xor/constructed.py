@@ -20,10 +20,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from models.constructed import Constructed
-from models.xor.architecture import architecture, to_model
-from models.xor.ensemble import default_width, draw
-from models.xor.task import XorTask
+from headlab.models.constructed import Constructed
+from headlab.models.xor.architecture import architecture, to_model
+from headlab.models.xor.ensemble import default_width, draw
+from headlab.models.xor.task import XorTask
 
 VARIANT = "limit"
 EPSILON = 1e-9

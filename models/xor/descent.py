@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from models.xor import population
-from models.xor.ensemble import Ensemble
+from headlab.models.xor import population
+from headlab.models.xor.ensemble import Ensemble
 
 Gradient = Callable[[Ensemble], tuple[Float[Tensor, " seed"], Float[Tensor, "seed head width"]]]
 """An objective: what a step follows, as the loss and its gradient in the queries."""

@@ -10,9 +10,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from models.attention_maps import require_attention_map
-from models.xor import population
-from models.xor.task import XorTask
+from headlab.models.attention_maps import require_attention_map
+from headlab.models.xor import population
+from headlab.models.xor.task import XorTask
 
 STARTS = ("antisymmetric", "independent", "orthogonal", "equal")
 

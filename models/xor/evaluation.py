@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from scipy.optimize import linear_sum_assignment
 
-from interp.model import run, untouched
-from models.hooked import HookedTransformer
-from models.xor.architecture import from_model
-from models.xor.task import LISTED_UP_TO, XorTask
+from headlab.interp.model import run, untouched
+from headlab.models.hooked import HookedTransformer
+from headlab.models.xor.architecture import from_model
+from headlab.models.xor.task import LISTED_UP_TO, XorTask
 
 BATCH = 1 << 22  # attention weights of one pass
 MOST_WEIGHTS = 1 << 30  # attention weights of all passes, where the number of samples is left to us

@@ -13,13 +13,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from models.hooked import HookedTransformer, build
-from models.learner import Measures
-from models.recipe import Recipe
-from models.training import fit
-from models.training_log import TrainingRun
-from models.xor.architecture import feedforward_architecture
-from models.xor.task import XorTask
+from headlab.models.hooked import HookedTransformer, build
+from headlab.models.learner import Measures
+from headlab.models.recipe import Recipe
+from headlab.models.training import fit
+from headlab.models.training_log import TrainingRun
+from headlab.models.xor.architecture import feedforward_architecture
+from headlab.models.xor.task import XorTask
 
 HELD_OUT = 2048
 SOLVED = 0.05  # mean squared error; a constant answer has 1
@@ -121,7 +121,7 @@ class FeedForwardLearner:
 def train(
     task: XorTask, neurons: int, seeds: Sequence[int], *, plan: Recipe | None = None, device: str = "cpu"
 ) -> tuple[FeedForwardLearner, TrainingRun]:
-    """Train the seeds together; the learner then holds the last weights. Errors as for models.training.fit."""
+    """Train the seeds together; the learner then holds the last weights. Errors as for headlab.models.training.fit."""
     plan = plan or recipe(task)
     learner = FeedForwardLearner(task, neurons, seeds, batch=plan.batch or 16 * task.bits, device=device)
     run = fit(learner, plan, keep=("error",), done=lambda found: found["error"] < SOLVED)

@@ -1,6 +1,6 @@
 """How the queries of sparse parity are trained, as plain data, and training many seeds by it.
 
-Models are ensembles of queries here, no transformers: `models.xor.runs` makes those.
+Models are ensembles of queries here, no transformers: `headlab.models.xor.runs` makes those.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from models.xor.descent import Descent, Rule, descend, population_objective
-from models.xor.ensemble import default_kappa, default_width, draw, step_size
-from models.xor.samples import draw_samples, sample_objective
-from models.xor.task import XorTask
+from headlab.models.xor.descent import Descent, Rule, descend, population_objective
+from headlab.models.xor.ensemble import default_kappa, default_width, draw, step_size
+from headlab.models.xor.samples import draw_samples, sample_objective
+from headlab.models.xor.task import XorTask
 
 METHODS = ("one-step", "plain", "normalised", "in-turn")
 

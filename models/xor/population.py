@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from models.attention_maps import attention_map
-from models.xor.moments import expected_parity, expected_square
+from headlab.models.attention_maps import attention_map
+from headlab.models.xor.moments import expected_parity, expected_square
 
 
 def attention(

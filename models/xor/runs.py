@@ -7,14 +7,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from models import bundle
-from models.checkpoints import RUNS, Checkpoint, load_runs, save, save_runs, weights_of
-from models.xor import feedforward
-from models.xor.architecture import architecture, to_model
-from models.xor.descent import Descent
-from models.xor.evaluation import evaluate
-from models.xor.method import Method, run
-from models.xor.task import XorTask
+from headlab.models import bundle
+from headlab.models.checkpoints import RUNS, Checkpoint, load_runs, save, save_runs, weights_of
+from headlab.models.xor import feedforward
+from headlab.models.xor.architecture import architecture, to_model
+from headlab.models.xor.descent import Descent
+from headlab.models.xor.evaluation import evaluate
+from headlab.models.xor.method import Method, run
+from headlab.models.xor.task import XorTask
 
 
 def train(

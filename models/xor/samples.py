@@ -10,9 +10,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from models.attention_maps import attention_map
-from models.xor.descent import Gradient
-from models.xor.ensemble import Ensemble
+from headlab.models.attention_maps import attention_map
+from headlab.models.xor.descent import Gradient
+from headlab.models.xor.ensemble import Ensemble
 
 CHUNK = 8192
 

@@ -14,9 +14,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.circuits import END, START, Circuit, Edge, Node
-from interp.roles import Role
-from models.task import Contrast, Examples, LogitMetric
+from headlab.interp.circuits import END, START, Circuit, Edge, Node
+from headlab.interp.roles import Role
+from headlab.models.task import Contrast, Examples, LogitMetric
 
 LISTED_UP_TO = 12
 MOST_PAIRS = 1 << 25  # of positions, in the examples of one role

@@ -1,7 +1,7 @@
 import pytest
 
-from analyses import bench_retrieval
-from analyses.bench_retrieval import Case, difference, measure
+from headlab.analyses import bench_retrieval
+from headlab.analyses.bench_retrieval import Case, difference, measure
 
 
 @pytest.mark.parametrize("encoder", ["linear", "mlp"])

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from analyses.claims import (
+from headlab.analyses.claims import (
     RULES,
     Measurement,
     choose,
@@ -14,8 +14,8 @@ from analyses.claims import (
     judge_statement,
     load_claims,
 )
-from analyses.commands.claims import measured_rows, run, show
-from analyses.options.instruments import Claims
+from headlab.analyses.commands.claims import measured_rows, run, show
+from headlab.analyses.options.instruments import Claims
 
 
 def test_every_claim_of_the_papers_and_of_our_own_is_there():

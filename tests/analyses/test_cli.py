@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from analyses.cli import COMMANDS, main, parse
+from headlab.analyses.cli import COMMANDS, main, parse
 
 
 def test_help_imports_neither_torch_nor_transformer_lens():

@@ -5,9 +5,9 @@ import json
 import pytest
 import torch
 
-from analyses.cli import main
-from models.esp.task import EspTask
-from models.hooked import Architecture
+from headlab.analyses.cli import main
+from headlab.models.esp.task import EspTask
+from headlab.models.hooked import Architecture
 
 
 def ask(capsys, *arguments):
@@ -187,8 +187,8 @@ def test_labels_are_kept_whatever_they_are(capsys, tmp_path):
     }
     (tmp_path / "graph.json").write_text(json.dumps(graph))
     assert ask(capsys, "build", "esp", "--graph", tmp_path / "graph.json", "--out", tmp_path / "made")[0] == 0
-    from analyses.systems import system
-    from models.checkpoints import load
+    from headlab.analyses.systems import system
+    from headlab.models.checkpoints import load
 
     task = system("esp").task(load(tmp_path / "made"))
     assert isinstance(task, EspTask)

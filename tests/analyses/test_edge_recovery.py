@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from analyses.edge_recovery import claim, measure, redrawn
-from models.esp.graphs import read_graph
-from models.esp.task import EspTask
+from headlab.analyses.edge_recovery import claim, measure, redrawn
+from headlab.models.esp.graphs import read_graph
+from headlab.models.esp.task import EspTask
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analyses.commands import heads_needed as command
-from analyses.head_count import BEYOND, heads_needed, read_errors
-from analyses.options.retrieval import HeadsNeeded
+from headlab.analyses.commands import heads_needed as command
+from headlab.analyses.head_count import BEYOND, heads_needed, read_errors
+from headlab.analyses.options.retrieval import HeadsNeeded
 
 LENGTHS = (8, 32, 128)
 

@@ -1,10 +1,10 @@
 import pytest
 
-from analyses.head_importance import claim, measure
-from models.esp.backup import backup
-from models.esp.constructed import construct
-from models.esp.graphs import read_graph
-from models.esp.task import EspTask
+from headlab.analyses.head_importance import claim, measure
+from headlab.models.esp.backup import backup
+from headlab.models.esp.constructed import construct
+from headlab.models.esp.graphs import read_graph
+from headlab.models.esp.task import EspTask
 
 
 @pytest.fixture(scope="module")

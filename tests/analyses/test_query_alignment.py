@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 import torch
 
-from analyses.query_alignment import align_ensemble, curve, over_training
-from interp.alignment import align, align_roles
-from models.checkpoints import load
-from models.esp.constructed import construct
-from models.esp.graphs import read_graph
-from models.esp.task import EspTask
-from models.xor.architecture import to_model
-from models.xor.descent import Rule, descend
-from models.xor.ensemble import draw, step_size
-from models.xor.runs import Method, train
-from models.xor.task import XorTask
+from headlab.analyses.query_alignment import align_ensemble, curve, over_training
+from headlab.interp.alignment import align, align_roles
+from headlab.models.checkpoints import load
+from headlab.models.esp.constructed import construct
+from headlab.models.esp.graphs import read_graph
+from headlab.models.esp.task import EspTask
+from headlab.models.xor.architecture import to_model
+from headlab.models.xor.descent import Rule, descend
+from headlab.models.xor.ensemble import draw, step_size
+from headlab.models.xor.runs import Method, train
+from headlab.models.xor.task import XorTask
 
 
 def by_hand(rows: list[list[float]]):

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from analyses.cli import main
-from models.retrieval.family import nearest_points
+from headlab.analyses.cli import main
+from headlab.models.retrieval.family import nearest_points
 
 SETS = nearest_points(2, 5, sets=((0, 1), (2, 3, 4))).options()
 

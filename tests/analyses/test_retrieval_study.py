@@ -8,22 +8,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analyses.claims import load_claims
-from analyses.head_count import heads_needed
-from analyses.options.common import Common
-from analyses.options.retrieval import StudyOptions
-from analyses.study.retrieval import figures, measure, page, study, verdicts
-from analyses.study.retrieval.bars import bars
-from analyses.study.retrieval.findings import Findings, error_table
-from analyses.study.retrieval.part import Part
-from analyses.study.retrieval.plans import FAST, GROWN, Job, Way, jobs
-from analyses.study.retrieval.records import Built, FourMax, Look, Memory, Pair, Run, Trained
-from analyses.study.retrieval.training import train_jobs
-from interp.alignment import Alignment
-from interp.roles import Specialisation
-from interp.statistics import chance
-from models.retrieval.constructed import construct
-from models.retrieval.witness import find_witness
+from headlab.analyses.claims import load_claims
+from headlab.analyses.head_count import heads_needed
+from headlab.analyses.options.common import Common
+from headlab.analyses.options.retrieval import StudyOptions
+from headlab.analyses.study.retrieval import figures, measure, page, study, verdicts
+from headlab.analyses.study.retrieval.bars import bars
+from headlab.analyses.study.retrieval.findings import Findings, error_table
+from headlab.analyses.study.retrieval.part import Part
+from headlab.analyses.study.retrieval.plans import FAST, GROWN, Job, Way, jobs
+from headlab.analyses.study.retrieval.records import Built, FourMax, Look, Memory, Pair, Run, Trained
+from headlab.analyses.study.retrieval.training import train_jobs
+from headlab.interp.alignment import Alignment
+from headlab.interp.roles import Specialisation
+from headlab.interp.statistics import chance
+from headlab.models.retrieval.constructed import construct
+from headlab.models.retrieval.witness import find_witness
 
 TINY = Way("direct", 2, steps=3)
 CLAIMS = {"R1", "R2", "R3", "R4", "R5", "R6", "R7", "R10", "B12"}
@@ -74,7 +74,7 @@ def test_a_study_writes_its_report_results_and_tables(done):
 
 def test_a_second_study_takes_up_what_is_there(done, monkeypatch):
     results, out, _ = done
-    from models.retrieval import runs
+    from headlab.models.retrieval import runs
 
     before = {path: path.stat().st_mtime_ns for path in (out / "runs").rglob("*.safetensors")}
     assert before

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from analyses.options.common import Common
-from analyses.options.retrieval import BuildOptions, TrainOptions
-from analyses.systems import system
-from interp.roles import score
-from models.checkpoints import load
-from models.retrieval.family import nearest_points
-from models.retrieval.outer import product
+from headlab.analyses.options.common import Common
+from headlab.analyses.options.retrieval import BuildOptions, TrainOptions
+from headlab.analyses.systems import system
+from headlab.interp.roles import score
+from headlab.models.checkpoints import load
+from headlab.models.retrieval.family import nearest_points
+from headlab.models.retrieval.outer import product
 
 ROOM = system("retrieval")
 

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from analyses.claims import load_claims
-from analyses.cli import main
-from analyses.options.all import StudyOptions
-from analyses.options.common import Common
-from analyses.study.all import study as overview
-from analyses.study.all.finished import Finished, already
-from analyses.study.all.page import heads_chart, rows_of
-from analyses.study.all.study import run
-from analyses.systems import SYSTEMS
+from headlab.analyses.claims import load_claims
+from headlab.analyses.cli import main
+from headlab.analyses.options.all import StudyOptions
+from headlab.analyses.options.common import Common
+from headlab.analyses.study.all import study as overview
+from headlab.analyses.study.all.finished import Finished, already
+from headlab.analyses.study.all.page import heads_chart, rows_of
+from headlab.analyses.study.all.study import run
+from headlab.analyses.systems import SYSTEMS
 
 
 def outcome(system: str, **changes) -> dict:

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from analyses.bench_generation import measure
-from analyses.cli import main
-from analyses.options.tree import TrainOptions
-from analyses.systems import tree as system
-from models.checkpoints import load
+from headlab.analyses.bench_generation import measure
+from headlab.analyses.cli import main
+from headlab.analyses.options.tree import TrainOptions
+from headlab.analyses.systems import tree as system
+from headlab.models.checkpoints import load
 
 
 def ask(capsys, *arguments):

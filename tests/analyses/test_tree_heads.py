@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from analyses.tree_circuits import RIGHT, block_cosines, label_circuits
-from analyses.tree_heads import detect, formation
-from models.hooked import build, initialise
-from models.tree.architecture import architecture
-from models.tree.constructed import construct
-from models.tree.recipes import PLAIN, plain_descent
-from models.tree.source import TreeSource
-from models.tree.task import TreeTask
+from headlab.analyses.tree_circuits import RIGHT, block_cosines, label_circuits
+from headlab.analyses.tree_heads import detect, formation
+from headlab.models.hooked import build, initialise
+from headlab.models.tree.architecture import architecture
+from headlab.models.tree.constructed import construct
+from headlab.models.tree.recipes import PLAIN, plain_descent
+from headlab.models.tree.source import TreeSource
+from headlab.models.tree.task import TreeTask
 
 TASK = TreeTask(TreeSource(depths=(3,), labels=16, nodes=9))
 

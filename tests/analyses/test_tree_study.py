@@ -8,20 +8,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analyses.claims import load_claims
-from analyses.options.tree import StudyOptions
-from analyses.study.tree import measure, study, verdicts
-from analyses.study.tree.bars import bars
-from analyses.study.tree.findings import Findings
-from analyses.study.tree.measure import Unseen
-from analyses.study.tree.plans import Job, jobs
-from analyses.study.tree.records import Built, Look, Row, Run, Trained
-from analyses.tree_heads import Formation, TreeHeads
-from interp.assignment import Assignment
-from interp.roles import Specialisation
-from models.tree.recipes import PLAIN, RECIPE, curriculum, direct, plain_descent
-from models.tree.source import TreeSource
-from models.tree.task import TreeTask
+from headlab.analyses.claims import load_claims
+from headlab.analyses.options.tree import StudyOptions
+from headlab.analyses.study.tree import measure, study, verdicts
+from headlab.analyses.study.tree.bars import bars
+from headlab.analyses.study.tree.findings import Findings
+from headlab.analyses.study.tree.measure import Unseen
+from headlab.analyses.study.tree.plans import Job, jobs
+from headlab.analyses.study.tree.records import Built, Look, Row, Run, Trained
+from headlab.analyses.tree_heads import Formation, TreeHeads
+from headlab.interp.assignment import Assignment
+from headlab.interp.roles import Specialisation
+from headlab.models.tree.recipes import PLAIN, RECIPE, curriculum, direct, plain_descent
+from headlab.models.tree.source import TreeSource
+from headlab.models.tree.task import TreeTask
 
 TREES = TreeSource(depths=(2,), labels=8, nodes=6)
 QUICKLY = replace(RECIPE, steps=12, batch=4, record=8)
@@ -80,7 +80,7 @@ def test_a_study_writes_its_report_results_and_tables(done):
 def test_a_second_study_takes_up_what_is_there(done, monkeypatch):
     results, out, _ = done
     before = {path: path.stat().st_mtime_ns for path in (out / "runs").rglob("*.safetensors")}
-    from analyses.study.tree import training
+    from headlab.analyses.study.tree import training
 
     monkeypatch.setattr(training, "train", lambda *a, **b: pytest.fail("a finished training was done again"))
     trained = training.train_jobs(
@@ -248,7 +248,7 @@ def test_a_study_needs_two_seeds_and_a_folder(tmp_path):
 
 
 def test_accuracy_at_a_depth_before_it_was_trained_on(tmp_path):
-    from models.tree.runs import train
+    from headlab.models.tree.runs import train
 
     tasks = [TreeTask(TreeSource(depths=(depth,), labels=16, shape="binary")) for depth in (1, 2)]
     plan = curriculum(tasks, (4, 4), (4, 2), d_model=8, d_head=4, recipe=replace(RECIPE, warmup=2, record=3))

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from analyses.cli import main
-from analyses.options.common import Common
-from analyses.options.xor import StudyOptions
-from analyses.study.xor import study
+from headlab.analyses.cli import main
+from headlab.analyses.options.common import Common
+from headlab.analyses.options.xor import StudyOptions
+from headlab.analyses.study.xor import study
 
 
 def ask(capsys, *arguments):

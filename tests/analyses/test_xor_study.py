@@ -6,15 +6,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from analyses.claims import load_claims
-from analyses.options.xor import StudyOptions
-from analyses.study.xor import samples as s
-from analyses.study.xor import verdicts
-from analyses.study.xor.measure import measure
-from analyses.study.xor.networks import smallest_attention
-from analyses.study.xor.one_step import one_step
-from analyses.study.xor.plan import FULL, QUICK
-from analyses.study.xor.study import STAGES, publish, run
+from headlab.analyses.claims import load_claims
+from headlab.analyses.options.xor import StudyOptions
+from headlab.analyses.study.xor import samples as s
+from headlab.analyses.study.xor import verdicts
+from headlab.analyses.study.xor.measure import measure
+from headlab.analyses.study.xor.networks import smallest_attention
+from headlab.analyses.study.xor.one_step import one_step
+from headlab.analyses.study.xor.plan import FULL, QUICK
+from headlab.analyses.study.xor.study import STAGES, publish, run
 
 TINY = replace(
     QUICK,
@@ -110,7 +110,7 @@ def test_one_step_counts_what_it_says():
 
 
 def test_batches_of_seeds_change_nothing(monkeypatch):
-    from analyses.study.xor import one_step as room
+    from headlab.analyses.study.xor import one_step as room
 
     whole = room.one_step(32, 10, range(12))
     monkeypatch.setattr(room, "MOST_NUMBERS", 32 * 10 * 5)

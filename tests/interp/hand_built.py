@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from models.hooked import Architecture, HookedTransformer, build, initialise
+from headlab.models.hooked import Architecture, HookedTransformer, build, initialise
 
 
 def random_model(*, seed: int = 0, scale: float = 0.5, dtype: torch.dtype = torch.float64, **config: Any):

@@ -2,7 +2,7 @@
 
 import torch
 
-from interp.roles import Role
+from headlab.interp.roles import Role
 from tests.interp.hand_built import arcs
 
 

@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from interp.ablation import ablate_heads
-from interp.interventions import donors
-from interp.model import activations, run
+from headlab.interp.ablation import ablate_heads
+from headlab.interp.interventions import donors
+from headlab.interp.model import activations, run
 from tests.interp.hand_built import arcs, random_model, tokens, two_heads
 
 

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interp.alignment import align, align_roles
+from headlab.interp.alignment import align, align_roles
 from tests.interp.hand_built import random_model, tokens, two_heads
 from tests.interp.played import endpoint_roles, role_at
 

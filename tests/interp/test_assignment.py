@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from interp.assignment import assign
+from headlab.interp.assignment import assign
 from tests.interp.gauge import duplicate_heads
 from tests.interp.hand_built import arcs, two_heads
 from tests.interp.played import endpoint_roles

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from interp.attribution import direct_logit_attribution
+from headlab.interp.attribution import direct_logit_attribution
 from tests.interp.hand_built import arcs, random_model, tokens, two_heads
 
 

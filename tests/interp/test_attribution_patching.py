@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from interp.attribution_patching import estimate_patches
-from interp.interventions import Intervention
-from interp.patching import patch_sweep
+from headlab.interp.attribution_patching import estimate_patches
+from headlab.interp.interventions import Intervention
+from headlab.interp.patching import patch_sweep
 from tests.interp.hand_built import arcs, random_model, tokens, two_heads
 
 COMPONENTS = ("resid_pre", "resid_mid", "resid_post", "attn_out", "mlp_out", "z", "q", "k", "v", "pattern")

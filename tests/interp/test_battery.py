@@ -11,19 +11,19 @@ import numpy as np
 import pytest
 import torch
 
-from interp.ablation import ablate_heads
-from interp.attribution import direct_logit_attribution
-from interp.attribution_patching import estimate_patches
-from interp.circuits import END, START, Edge, Node
-from interp.discovery import fidelity
-from interp.gradients import estimate_edges
-from interp.interventions import Intervention
-from interp.model import run
-from interp.patching import patch_sweep
-from interp.paths import patch_edges
-from interp.roles import Role, score
-from interp.sites import components_of, hook_name
-from models.hooked import Architecture, build, initialise
+from headlab.interp.ablation import ablate_heads
+from headlab.interp.attribution import direct_logit_attribution
+from headlab.interp.attribution_patching import estimate_patches
+from headlab.interp.circuits import END, START, Edge, Node
+from headlab.interp.discovery import fidelity
+from headlab.interp.gradients import estimate_edges
+from headlab.interp.interventions import Intervention
+from headlab.interp.model import run
+from headlab.interp.patching import patch_sweep
+from headlab.interp.paths import patch_edges
+from headlab.interp.roles import Role, score
+from headlab.interp.sites import components_of, hook_name
+from headlab.models.hooked import Architecture, build, initialise
 from tests.interp.hand_built import random_model, tokens, two_heads
 
 POSITIONS = 5

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
 
-from interp.changepoint import Hypothesis, earlier, log_evidence, phase, weigh
+from headlab.interp.changepoint import Hypothesis, earlier, log_evidence, phase, weigh
 
 
 def passage(x: np.ndarray, start: float, end: float, noise: float = 0.02, seed: int = 0) -> np.ndarray:

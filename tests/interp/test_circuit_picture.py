@@ -1,8 +1,8 @@
 import pytest
 
-from interp.circuit_picture import draw_circuit
-from interp.circuits import END, START, Circuit, Edge, Node
-from interp.render.figure import Figure
+from headlab.interp.circuit_picture import draw_circuit
+from headlab.interp.circuits import END, START, Circuit, Edge, Node
+from headlab.interp.render.figure import Figure
 
 HEAD, LATER, MLP = Node("head", 0, 1), Node("head", 1, 0), Node("mlp", 0)
 

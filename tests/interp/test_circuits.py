@@ -2,7 +2,7 @@
 
 import pytest
 
-from interp.circuits import END, START, Circuit, Edge, Node
+from headlab.interp.circuits import END, START, Circuit, Edge, Node
 
 A, B = Node("head", 0, 0), Node("head", 0, 1)
 CIRCUIT = Circuit(

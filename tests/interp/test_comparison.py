@@ -6,9 +6,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interp.comparison import chance, compare
-from interp.weights import residual_rows
-from models.hooked import Architecture, build, initialise
+from headlab.interp.comparison import chance, compare
+from headlab.interp.weights import residual_rows
+from headlab.models.hooked import Architecture, build, initialise
 from tests.interp.gauge import change_gauge, duplicate_heads
 from tests.interp.hand_built import arcs, random_model, tokens, two_heads
 

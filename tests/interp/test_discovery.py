@@ -3,11 +3,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interp.circuits import END, START, Circuit, Edge, Node
-from interp.discovery import fidelity, greedy_circuit, threshold_circuit
-from interp.interventions import Intervention
-from interp.paths import patch_edge_sets, patch_edges
-from interp.wiring import wire
+from headlab.interp.circuits import END, START, Circuit, Edge, Node
+from headlab.interp.discovery import fidelity, greedy_circuit, threshold_circuit
+from headlab.interp.interventions import Intervention
+from headlab.interp.paths import patch_edge_sets, patch_edges
+from headlab.interp.wiring import wire
 from tests.interp.hand_built import arcs, random_model, tokens, two_heads
 
 ENDPOINT = {

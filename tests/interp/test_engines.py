@@ -2,14 +2,14 @@ import pytest
 import torch
 from torch import nn
 
-from analyses import bench_equality, bench_patching
-from analyses.bench_equality import difference, our_values, peer_values, random_case
-from interp.engines import Cone, Expand, Unsupported, entry
-from interp.engines.cells import Cells
-from interp.engines.entry import first_block, hooks_for
-from interp.model import activations, untouched
-from interp.patching import patch_sweep
-from interp.sites import grid, hook_name
+from headlab.analyses import bench_equality, bench_patching
+from headlab.analyses.bench_equality import difference, our_values, peer_values, random_case
+from headlab.interp.engines import Cone, Expand, Unsupported, entry
+from headlab.interp.engines.cells import Cells
+from headlab.interp.engines.entry import first_block, hooks_for
+from headlab.interp.model import activations, untouched
+from headlab.interp.patching import patch_sweep
+from headlab.interp.sites import grid, hook_name
 from tests.interp.hand_built import random_model, tokens
 
 
@@ -196,7 +196,7 @@ def test_a_read_out_that_mixes_positions_falls_back(read):
 def test_an_attention_of_its_own_falls_back_and_a_mask_of_its_own_does_not():
     from transformer_lens.components import Attention
 
-    from models.parts import BlindClsAttention
+    from headlab.models.parts import BlindClsAttention
 
     class Sharper(Attention):
         def calculate_attention_scores(self, q, k):

@@ -3,10 +3,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interp.circuits import END, START, Edge, Node
-from interp.gradients import estimate_edges, saturation
-from interp.interventions import Intervention
-from interp.paths import patch_edges
+from headlab.interp.circuits import END, START, Edge, Node
+from headlab.interp.gradients import estimate_edges, saturation
+from headlab.interp.interventions import Intervention
+from headlab.interp.paths import patch_edges
 from tests.interp.hand_built import arcs, random_model, tokens, two_heads
 
 METHODS = ("eap", "eap-ig-inputs", "eap-ig-activations")

@@ -1,16 +1,16 @@
 import pytest
 import torch
 
-from interp.ablation import ablate_heads
-from interp.circuits import Edge, Node
-from interp.discovery import fidelity, greedy_circuit
-from interp.interactions import edges_in_context, interactions
-from interp.interventions import Intervention
-from interp.paths import patch_edges
-from interp.recovery import recovery
-from models.esp.backup import backup
-from models.esp.graphs import read_graph
-from models.esp.task import EspTask
+from headlab.interp.ablation import ablate_heads
+from headlab.interp.circuits import Edge, Node
+from headlab.interp.discovery import fidelity, greedy_circuit
+from headlab.interp.interactions import edges_in_context, interactions
+from headlab.interp.interventions import Intervention
+from headlab.interp.paths import patch_edges
+from headlab.interp.recovery import recovery
+from headlab.models.esp.backup import backup
+from headlab.models.esp.graphs import read_graph
+from headlab.models.esp.task import EspTask
 from tests.interp.hand_built import arcs, random_model, tokens, two_heads
 
 

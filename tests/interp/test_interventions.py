@@ -3,8 +3,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interp.interventions import KINDS, Intervention, donors, factor_table, replacement
-from interp.model import activations
+from headlab.interp.interventions import KINDS, Intervention, donors, factor_table, replacement
+from headlab.interp.model import activations
 from tests.interp.hand_built import random_model, tokens
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from interp.model import activations, head_weights, run, untouched
-from models.hooked import Architecture, build, initialise
+from headlab.interp.model import activations, head_weights, run, untouched
+from headlab.models.hooked import Architecture, build, initialise
 
 CONFIG = {"n_layers": 2, "n_heads": 4, "d_model": 16, "d_head": 4, "n_ctx": 5, "d_vocab": 7, "attn_only": True}
 TOKENS = torch.tensor([[0, 1, 2, 3, 4], [6, 5, 4, 3, 2]])

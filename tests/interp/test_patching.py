@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from interp.interventions import Intervention
-from interp.model import activations, run
-from interp.patching import patch_contrast, patch_sweep
+from headlab.interp.interventions import Intervention
+from headlab.interp.model import activations, run
+from headlab.interp.patching import patch_contrast, patch_sweep
 from tests.interp.hand_built import arcs, random_model, tokens, two_heads
 
 

@@ -1,11 +1,11 @@
 import pytest
 import torch
 
-from interp.circuits import END, START, Edge, Node
-from interp.interventions import Intervention
-from interp.model import activations
-from interp.paths import patch_edge_sets, patch_edges, patch_path
-from interp.wiring import wire
+from headlab.interp.circuits import END, START, Edge, Node
+from headlab.interp.interventions import Intervention
+from headlab.interp.model import activations
+from headlab.interp.paths import patch_edge_sets, patch_edges, patch_path
+from headlab.interp.wiring import wire
 from tests.interp.hand_built import arcs, random_model, tokens, two_heads
 
 
@@ -239,7 +239,7 @@ def test_chunks_and_batches_give_the_same_effects(monkeypatch):
         patch_edges(model, inputs[i : i + 1], first_token, Intervention("patch", source[i : i + 1])) for i in range(3)
     ]
     assert torch.allclose(whole.effect, torch.cat([single.effect for single in singles], 1), atol=1e-12)
-    monkeypatch.setattr("interp.paths.CHUNK", 500)
+    monkeypatch.setattr("headlab.interp.paths.CHUNK", 500)
     assert torch.allclose(
         whole.effect, patch_edges(model, inputs, first_token, Intervention("patch", source)).effect, atol=1e-12
     )

@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from interp.circuits import START, Circuit, Edge, Node
-from interp.gradients import estimate_edges
-from interp.interventions import Intervention
-from interp.paths import EdgeEffects, patch_edges
-from interp.recovery import recovery
-from models.esp.constructed import construct
-from models.esp.graphs import read_graph
-from models.esp.task import EspTask
+from headlab.interp.circuits import START, Circuit, Edge, Node
+from headlab.interp.gradients import estimate_edges
+from headlab.interp.interventions import Intervention
+from headlab.interp.paths import EdgeEffects, patch_edges
+from headlab.interp.recovery import recovery
+from headlab.models.esp.constructed import construct
+from headlab.models.esp.graphs import read_graph
+from headlab.models.esp.task import EspTask
 
 EDGES = tuple(Edge(START, Node("head", 0, 0), "v", position) for position in range(6))
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from torch import nn
 from transformer_lens.hook_points import HookPoint
 
-from interp.movement import movement
-from interp.roles import chance, score
-from models.hooked import Architecture, build, initialise
-from models.parts import PARTS
+from headlab.interp.movement import movement
+from headlab.interp.roles import chance, score
+from headlab.models.hooked import Architecture, build, initialise
+from headlab.models.parts import PARTS
 from tests.interp.gauge import change_gauge, duplicate_heads
 from tests.interp.hand_built import random_model, tokens, two_heads
 from tests.interp.played import endpoint_roles, role_at

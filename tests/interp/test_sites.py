@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from interp.model import activations
-from interp.sites import COMPONENTS, Site, components_of, grid, head_count, hook_name, require_positions
+from headlab.interp.model import activations
+from headlab.interp.sites import COMPONENTS, Site, components_of, grid, head_count, hook_name, require_positions
 from tests.interp.hand_built import random_model, tokens
 
 

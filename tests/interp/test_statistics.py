@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from interp import statistics
+from headlab.interp import statistics
 
 numbers = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=12)
 

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from interp.symmetries import disguised
+from headlab.interp.symmetries import disguised
 from tests.interp.hand_built import random_model
 
 

@@ -5,8 +5,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interp.model import activations, head_weights
-from interp.weights import normalise_rows, ov_circuit, qk_circuit, residual_rows, singular, unembedding, written_rows
+from headlab.interp.model import activations, head_weights
+from headlab.interp.weights import (
+    normalise_rows,
+    ov_circuit,
+    qk_circuit,
+    residual_rows,
+    singular,
+    unembedding,
+    written_rows,
+)
 from tests.interp.hand_built import arcs, random_model, tokens, two_heads
 
 NORMS = [None, "LN", "LNPre", "RMS", "RMSPre"]

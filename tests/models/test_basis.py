@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from models.basis import Basis
+from headlab.models.basis import Basis
 
 RESIDUAL = Basis("residual", (0, 1, "y", "q"))
 HEAD = Basis("head", ("match", "value"))

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models import bundle
+from headlab.models import bundle
 
 OLD = {"weights": {"w": torch.zeros(64)}, "step-1": {"w": torch.zeros(8)}}
 NEW = {"weights": {"w": torch.ones(64)}, "training": {"m": torch.ones(3)}}
@@ -79,7 +79,7 @@ def test_an_interrupt_at_any_write_leaves_the_folder_as_it_was(tmp_path, monkeyp
 
 SAVES_FOR_EVER = """
 import sys, torch
-from models import bundle
+from headlab.models import bundle
 step = 0
 while True:
     step += 1

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-import models
-from models import bundle
-from models.checkpoints import (
+from headlab import models
+from headlab.models import bundle
+from headlab.models.checkpoints import (
     Checkpoint,
     TrainingState,
     history_steps,
@@ -24,7 +24,7 @@ from models.checkpoints import (
     versions,
     weights_of,
 )
-from models.hooked import Architecture, build, initialise
+from headlab.models.hooked import Architecture, build, initialise
 
 CONFIG = {"n_layers": 1, "n_heads": 2, "d_model": 8, "d_head": 4, "n_ctx": 4, "d_vocab": 7, "attn_only": True}
 TIED = Architecture({**CONFIG, "normalization_type": "LNPre"}, {"unembed": {"part": "TiedUnembed"}}, ("unembed.b_U",))

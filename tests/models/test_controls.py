@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from interp.roles import score
-from models.controls import repeated
-from models.esp.constructed import construct
-from models.esp.evaluation import evaluate
-from models.esp.graphs import read_graph
-from models.esp.task import EspTask
+from headlab.interp.roles import score
+from headlab.models.controls import repeated
+from headlab.models.esp.constructed import construct
+from headlab.models.esp.evaluation import evaluate
+from headlab.models.esp.graphs import read_graph
+from headlab.models.esp.task import EspTask
 
 
 @pytest.mark.parametrize("copies", [2, 3])

@@ -10,7 +10,7 @@ import torch
 import transformer_lens.patching
 from transformer_lens import ActivationCache, HookedTransformer
 
-from models.hooked import Architecture, build, initialise
+from headlab.models.hooked import Architecture, build, initialise
 
 CONFIG = {
     "n_layers": 1,

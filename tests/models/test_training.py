@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from models.checkpoints import Checkpoint, load, load_training, save, save_training
-from models.hooked import Architecture, build, initialise
-from models.losses import cross_entropy, generalised_cross_entropy, loss_function, squared_error
-from models.recipe import recorded_steps
-from models.training import ModelLearner, Recipe, clip_gradients, fit, learning_rate
+from headlab.models.checkpoints import Checkpoint, load, load_training, save, save_training
+from headlab.models.hooked import Architecture, build, initialise
+from headlab.models.losses import cross_entropy, generalised_cross_entropy, loss_function, squared_error
+from headlab.models.recipe import recorded_steps
+from headlab.models.training import ModelLearner, Recipe, clip_gradients, fit, learning_rate
 
 ARCHITECTURE = Architecture(
     {"n_layers": 1, "n_heads": 2, "d_model": 8, "d_head": 4, "n_ctx": 4, "d_vocab": 7, "attn_only": True},

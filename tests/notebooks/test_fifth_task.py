@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from analyses.notebooks import FOLDER
+from headlab.analyses.notebooks import FOLDER
 
 PAGE = FOLDER / "FIFTH_TASK.md"
 

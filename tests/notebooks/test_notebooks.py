@@ -10,8 +10,8 @@ from typing import Any
 import nbformat
 import pytest
 
-from analyses import notebooks
-from analyses.cli import main
+from headlab.analyses import notebooks
+from headlab.analyses.cli import main
 
 SCRIPTS = notebooks.sources()
 LARGEST = 400_000  # bytes of an executed notebook

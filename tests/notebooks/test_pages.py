@@ -8,8 +8,8 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from analyses import notebooks
-from interp.render import browser
+from headlab.analyses import notebooks
+from headlab.interp.render import browser
 from tests.interp.render.chromium import Chromium
 
 pytestmark = pytest.mark.skipif(browser.find() is None, reason="no Chromium or Chrome is on this machine")

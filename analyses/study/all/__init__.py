@@ -1,5 +1,5 @@
 """One report over the studies of all systems."""
 
-from analyses.study.all.study import run
+from headlab.analyses.study.all.study import run
 
 __all__ = ["run"]

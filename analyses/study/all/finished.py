@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from analyses.options.all import StudyOptions
+from headlab.analyses.options.all import StudyOptions
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def already(system: str, out: Path) -> Finished | None:
 
 def options_of(system: str, options: StudyOptions) -> Any:
     """What the study of one system is asked."""
-    kind = import_module(f"analyses.options.{system}").StudyOptions
+    kind = import_module(f"headlab.analyses.options.{system}").StudyOptions
     data = {"images": options.images, "passages": options.passages} if system == "retrieval" else {}
     return kind(out=options.out / system, quick=options.quick, common=replace(options.common, json=True), **data)
 
@@ -44,6 +44,6 @@ def study(system: str, options: StudyOptions) -> Finished:
 
     torch.set_num_threads(1)
     try:
-        return Finished(system, import_module(f"analyses.study.{system}").run(options_of(system, options)))
+        return Finished(system, import_module(f"headlab.analyses.study.{system}").run(options_of(system, options)))
     except Exception as error:
         return Finished(system, None, f"{type(error).__name__}: {error}")

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from analyses.claims import Claim, load_claims
-from analyses.study.all.finished import Finished
-from analyses.study.claims_section import rules_of
-from interp.render import (
+from headlab.analyses.claims import Claim, load_claims
+from headlab.analyses.study.all.finished import Finished
+from headlab.analyses.study.claims_section import rules_of
+from headlab.interp.render import (
     Axis,
     ClaimRow,
     Curve,

@@ -10,14 +10,14 @@ from typing import Any
 
 from joblib import Parallel, delayed
 
-from analyses.commands.progress import Report
-from analyses.options.all import StudyOptions
-from analyses.study.all.finished import Finished, already, options_of, study
-from analyses.study.all.page import build_page, rows_of
-from analyses.study.folder import require_folder, write_file
-from analyses.study.retrieval.real import wanted_sources
-from analyses.systems import SYSTEMS
-from models.bundle import write_json
+from headlab.analyses.commands.progress import Report
+from headlab.analyses.options.all import StudyOptions
+from headlab.analyses.study.all.finished import Finished, already, options_of, study
+from headlab.analyses.study.all.page import build_page, rows_of
+from headlab.analyses.study.folder import require_folder, write_file
+from headlab.analyses.study.retrieval.real import wanted_sources
+from headlab.analyses.systems import SYSTEMS
+from headlab.models.bundle import write_json
 
 LONGEST_FIRST = ("tree", "retrieval", "xor", "esp")
 REQUEST = "request.json"

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from interp import comparison
-from interp.weights import ov_circuit, qk_circuit, residual_rows
-from models.esp.constructed import construct
-from models.esp.task import EspTask
-from models.hooked import Architecture, HookedTransformer, build, initialise
+from headlab.interp import comparison
+from headlab.interp.weights import ov_circuit, qk_circuit, residual_rows
+from headlab.models.esp.constructed import construct
+from headlab.models.esp.task import EspTask
+from headlab.models.hooked import Architecture, HookedTransformer, build, initialise
 
 Matrices = tuple[Float[np.ndarray, " row"], Float[np.ndarray, "row vertex"]]
 

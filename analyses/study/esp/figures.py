@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from analyses.study.esp.names import short_names
-from analyses.study.esp.records import Method
-from analyses.study.esp.two_heads import TwoHeads
-from interp.render import (
+from headlab.analyses.study.esp.names import short_names
+from headlab.analyses.study.esp.records import Method
+from headlab.analyses.study.esp.two_heads import TwoHeads
+from headlab.interp.render import (
     AttentionTile,
     Axis,
     Curve,
@@ -38,11 +38,11 @@ from interp.render import (
     usage_chart,
     weight_matrices,
 )
-from interp.render.matrices import HeadMatrices
-from models.esp.certificate import Certificate
-from models.esp.feedback import FeedbackArcSet
-from models.esp.graphs import Digraph
-from models.esp.task import EspTask
+from headlab.interp.render.matrices import HeadMatrices
+from headlab.models.esp.certificate import Certificate
+from headlab.models.esp.feedback import FeedbackArcSet
+from headlab.models.esp.graphs import Digraph
+from headlab.models.esp.task import EspTask
 
 LETTERS = ("A", "B")
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from analyses import head_importance
-from analyses.claims import Measurement, judge_bound, judge_figure, judge_statement, load_claims
-from analyses.study.esp.records import Method, Run, best_one_head
-from interp.statistics import median, share
-from models.esp.evaluation import evaluate
-from models.esp.feedback import FeedbackArcSet, minimum_feedback_arc_set
-from models.esp.graphs import Digraph, read_graph
-from models.esp.task import EspTask
+from headlab.analyses import head_importance
+from headlab.analyses.claims import Measurement, judge_bound, judge_figure, judge_statement, load_claims
+from headlab.analyses.study.esp.records import Method, Run, best_one_head
+from headlab.interp.statistics import median, share
+from headlab.models.esp.evaluation import evaluate
+from headlab.models.esp.feedback import FeedbackArcSet, minimum_feedback_arc_set
+from headlab.models.esp.graphs import Digraph, read_graph
+from headlab.models.esp.task import EspTask
 
 # graph, heads, method, how many seeds -> its runs, with certificates for one-head models
 Trainer = Callable[[str, int, str, int], Sequence[Run]]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from analyses.claims import Measurement, count_verdicts
-from analyses.study.claims_section import claims_figure, heading_of
-from analyses.study.esp.figures import plural
-from analyses.study.esp.records import Method, best_one_head
-from analyses.study.opening import ByHeads, Opening
-from interp.render import (
+from headlab.analyses.claims import Measurement, count_verdicts
+from headlab.analyses.study.claims_section import claims_figure, heading_of
+from headlab.analyses.study.esp.figures import plural
+from headlab.analyses.study.esp.records import Method, best_one_head
+from headlab.analyses.study.opening import ByHeads, Opening
+from headlab.interp.render import (
     Beside,
     Figure,
     Section,
@@ -20,8 +20,8 @@ from interp.render import (
     percent,
     report_page,
 )
-from models.esp.feedback import FeedbackArcSet
-from models.esp.graphs import Digraph
+from headlab.models.esp.feedback import FeedbackArcSet
+from headlab.models.esp.graphs import Digraph
 
 ABOUT = {
     "click": "the import graph of the Python package click",

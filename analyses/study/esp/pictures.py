@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from analyses.study.esp import figures
-from analyses.study.esp.compared import Compared
-from analyses.study.esp.page import Pictures
-from analyses.study.esp.records import Method, Run, best_one_head
-from analyses.study.esp.two_heads import TwoHeads, one_arc
-from interp.render import Figure
-from models.esp.feedback import FeedbackArcSet
-from models.esp.graphs import Digraph
-from models.esp.task import EspTask
+from headlab.analyses.study.esp import figures
+from headlab.analyses.study.esp.compared import Compared
+from headlab.analyses.study.esp.page import Pictures
+from headlab.analyses.study.esp.records import Method, Run, best_one_head
+from headlab.analyses.study.esp.two_heads import TwoHeads, one_arc
+from headlab.interp.render import Figure
+from headlab.models.esp.feedback import FeedbackArcSet
+from headlab.models.esp.graphs import Digraph
+from headlab.models.esp.task import EspTask
 
 
 def _median_run(method: Method, looks: Sequence[TwoHeads]) -> int:

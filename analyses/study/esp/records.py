@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from models.esp.certificate import Certificate
-from models.hooked import Architecture, HookedTransformer
+from headlab.models.esp.certificate import Certificate
+from headlab.models.hooked import Architecture, HookedTransformer
 
 
 @dataclass(frozen=True)

@@ -7,20 +7,20 @@ from pathlib import Path
 
 import numpy as np
 
-from analyses.commands.progress import Report
-from analyses.options.common import Common
-from analyses.study.esp.records import Curves, Method, Run
-from analyses.systems.esp import checkpoint_of
-from interp.roles import chance, score
-from models.checkpoints import save
-from models.esp.certificate import Certificate, certify
-from models.esp.constructed import construct
-from models.esp.evaluation import evaluate, read_logits
-from models.esp.feedback import FeedbackArcSet, minimum_feedback_arc_set
-from models.esp.graphs import Digraph, read_graph
-from models.esp.task import EspTask
-from models.esp.training import TrainedSeeds, train
-from models.hooked import HookedTransformer, build, initialise
+from headlab.analyses.commands.progress import Report
+from headlab.analyses.options.common import Common
+from headlab.analyses.study.esp.records import Curves, Method, Run
+from headlab.analyses.systems.esp import checkpoint_of
+from headlab.interp.roles import chance, score
+from headlab.models.checkpoints import save
+from headlab.models.esp.certificate import Certificate, certify
+from headlab.models.esp.constructed import construct
+from headlab.models.esp.evaluation import evaluate, read_logits
+from headlab.models.esp.feedback import FeedbackArcSet, minimum_feedback_arc_set
+from headlab.models.esp.graphs import Digraph, read_graph
+from headlab.models.esp.task import EspTask
+from headlab.models.esp.training import TrainedSeeds, train
+from headlab.models.hooked import HookedTransformer, build, initialise
 
 # key -> (label, note, heads, training method)
 LEARNED = {

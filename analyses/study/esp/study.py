@@ -7,22 +7,22 @@ from typing import Any
 
 import numpy as np
 
-from analyses import edge_recovery
-from analyses.commands.progress import Report
-from analyses.options.esp import StudyOptions
-from analyses.study.esp.compared import compare_with_construction
-from analyses.study.esp.learned import Study, on_named_graphs, on_the_graph
-from analyses.study.esp.page import build_page, opening
-from analyses.study.esp.pictures import beside_text, draw
-from analyses.study.esp.runs import Runs
-from analyses.study.esp.tables import summary, tables
-from analyses.study.esp.theory import constructed_claims
-from analyses.study.esp.two_heads import look
-from analyses.study.folder import require_folder, write_report
-from models.checkpoints import versions
-from models.esp.feedback import minimum_feedback_arc_set
-from models.esp.graphs import read_graph
-from models.esp.task import EspTask
+from headlab.analyses import edge_recovery
+from headlab.analyses.commands.progress import Report
+from headlab.analyses.options.esp import StudyOptions
+from headlab.analyses.study.esp.compared import compare_with_construction
+from headlab.analyses.study.esp.learned import Study, on_named_graphs, on_the_graph
+from headlab.analyses.study.esp.page import build_page, opening
+from headlab.analyses.study.esp.pictures import beside_text, draw
+from headlab.analyses.study.esp.runs import Runs
+from headlab.analyses.study.esp.tables import summary, tables
+from headlab.analyses.study.esp.theory import constructed_claims
+from headlab.analyses.study.esp.two_heads import look
+from headlab.analyses.study.folder import require_folder, write_report
+from headlab.models.checkpoints import versions
+from headlab.models.esp.feedback import minimum_feedback_arc_set
+from headlab.models.esp.graphs import read_graph
+from headlab.models.esp.task import EspTask
 
 QUICK_SEEDS = 8
 LEFT_OUT_OF_QUICK = ("E7", "E8", "E9", "E10", "E11", "E12", "E13", "B1", "B2", "B11")

@@ -7,10 +7,10 @@ from typing import Any
 
 import pandas as pd
 
-from analyses.claims import Measurement
-from analyses.study.esp.compared import Compared
-from analyses.study.esp.records import Method
-from analyses.study.esp.two_heads import TwoHeads
+from headlab.analyses.claims import Measurement
+from headlab.analyses.study.esp.compared import Compared
+from headlab.analyses.study.esp.records import Method
+from headlab.analyses.study.esp.two_heads import TwoHeads
 
 
 def summary(method: Method) -> dict[str, Any]:

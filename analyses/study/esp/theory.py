@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from analyses.claims import Measurement, judge_bound
-from models.esp.constructed import construct
-from models.esp.evaluation import Evaluation, evaluate
-from models.esp.feedback import minimum_feedback_arc_set
-from models.esp.graphs import BUNDLED, Digraph, read_graph
-from models.esp.task import EspTask
+from headlab.analyses.claims import Measurement, judge_bound
+from headlab.models.esp.constructed import construct
+from headlab.models.esp.evaluation import Evaluation, evaluate
+from headlab.models.esp.feedback import minimum_feedback_arc_set
+from headlab.models.esp.graphs import BUNDLED, Digraph, read_graph
+from headlab.models.esp.task import EspTask
 
 
 def constructed_claims(graph: Digraph, *, quick: bool, seed: int, command: str) -> list[Measurement]:

@@ -10,12 +10,12 @@ import torch
 from jaxtyping import Float
 from scipy.optimize import linear_sum_assignment
 
-from interp.ablation import ablate_heads
-from interp.attribution import DirectLogitAttribution, direct_logit_attribution
-from interp.model import HookedModel, activations, untouched
-from interp.roles import Specialisation, score
-from interp.sites import hook_name
-from models.esp.task import EspTask
+from headlab.interp.ablation import ablate_heads
+from headlab.interp.attribution import DirectLogitAttribution, direct_logit_attribution
+from headlab.interp.model import HookedModel, activations, untouched
+from headlab.interp.roles import Specialisation, score
+from headlab.interp.sites import hook_name
+from headlab.models.esp.task import EspTask
 
 ABLATIONS = ("zero", "mean", "resample", "matched_resample")
 

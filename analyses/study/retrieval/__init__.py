@@ -1,5 +1,5 @@
 """The retrieval study: trainings, constructions, every instrument, the claims, the report."""
 
-from analyses.study.retrieval.study import run
+from headlab.analyses.study.retrieval.study import run
 
 __all__ = ["run"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from analyses.claims import load_claims
-from analyses.study.bars import Bar, least, most
-from analyses.study.retrieval.findings import Findings
+from headlab.analyses.claims import load_claims
+from headlab.analyses.study.bars import Bar, least, most
+from headlab.analyses.study.retrieval.findings import Findings
 
 PAPER = load_claims()["R4"].figures
 ENOUGH, FALL = 2e-4, 1000.0

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from analyses.head_count import HeadCount
-from analyses.study.retrieval.bars import PAPER, fall
-from analyses.study.retrieval.findings import Findings
-from analyses.study.retrieval.plans import FIXED, WIDTH
-from analyses.study.retrieval.records import Look, Pair, Trained
-from interp.render import (
+from headlab.analyses.head_count import HeadCount
+from headlab.analyses.study.retrieval.bars import PAPER, fall
+from headlab.analyses.study.retrieval.findings import Findings
+from headlab.analyses.study.retrieval.plans import FIXED, WIDTH
+from headlab.analyses.study.retrieval.records import Look, Pair, Trained
+from headlab.interp.render import (
     Axis,
     Curve,
     CurvePanel,

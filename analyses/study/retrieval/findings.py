@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from analyses.head_count import HeadCount
-from analyses.study.retrieval.records import Built, FourMax, Look, Memory, Pair, Trained
-from interp.statistics import Chance, Estimate, median
+from headlab.analyses.head_count import HeadCount
+from headlab.analyses.study.retrieval.records import Built, FourMax, Look, Memory, Pair, Trained
+from headlab.interp.statistics import Chance, Estimate, median
 
 
 @dataclass(frozen=True)

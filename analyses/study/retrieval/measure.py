@@ -8,21 +8,21 @@ import numpy as np
 import pandas as pd
 import torch
 
-from analyses.head_count import HeadCount, heads_needed
-from analyses.study.retrieval.findings import error_table
-from analyses.study.retrieval.records import Built, FourMax, Look, Memory, Pair, Run, Trained
-from interp.alignment import align_roles
-from interp.model import activations
-from interp.roles import chance, score
-from interp.statistics import Chance
-from models.constructed import Constructed
-from models.retrieval.architecture import start
-from models.retrieval.constructed import construct
-from models.retrieval.evaluation import evaluate, outputs
-from models.retrieval.family import Family, nearest_points, sum_of_maxima
-from models.retrieval.outer import Outer, linear, product
-from models.retrieval.task import RetrievalTask
-from models.retrieval.witness import find_witness
+from headlab.analyses.head_count import HeadCount, heads_needed
+from headlab.analyses.study.retrieval.findings import error_table
+from headlab.analyses.study.retrieval.records import Built, FourMax, Look, Memory, Pair, Run, Trained
+from headlab.interp.alignment import align_roles
+from headlab.interp.model import activations
+from headlab.interp.roles import chance, score
+from headlab.interp.statistics import Chance
+from headlab.models.constructed import Constructed
+from headlab.models.retrieval.architecture import start
+from headlab.models.retrieval.constructed import construct
+from headlab.models.retrieval.evaluation import evaluate, outputs
+from headlab.models.retrieval.family import Family, nearest_points, sum_of_maxima
+from headlab.models.retrieval.outer import Outer, linear, product
+from headlab.models.retrieval.task import RetrievalTask
+from headlab.models.retrieval.witness import find_witness
 
 PAPER_CELLS = {
     (1, 8): 7.01e-2,

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from analyses.claims import Measurement, count_verdicts
-from analyses.study.claims_section import claims_figure, heading_of
-from analyses.study.opening import ByHeads, Opening
-from analyses.study.retrieval.bars import PAPER, fall
-from analyses.study.retrieval.findings import Findings
-from analyses.study.retrieval.plans import WIDTH
-from analyses.study.retrieval.verdicts import short
-from interp.render import Figure, Section, bold, report_page
-from models.retrieval.bounds import exponent, shortest_length
+from headlab.analyses.claims import Measurement, count_verdicts
+from headlab.analyses.study.claims_section import claims_figure, heading_of
+from headlab.analyses.study.opening import ByHeads, Opening
+from headlab.analyses.study.retrieval.bars import PAPER, fall
+from headlab.analyses.study.retrieval.findings import Findings
+from headlab.analyses.study.retrieval.plans import WIDTH
+from headlab.analyses.study.retrieval.verdicts import short
+from headlab.interp.render import Figure, Section, bold, report_page
+from headlab.models.retrieval.bounds import exponent, shortest_length
 
 
 def opening(found: Findings) -> Opening:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pandas as pd
 
-from analyses.claims import Measurement
-from analyses.study.bars import Bar
-from interp.render import Figure, Section
+from headlab.analyses.claims import Measurement
+from headlab.analyses.study.bars import Bar
+from headlab.interp.render import Figure, Section
 
 
 @dataclass(frozen=True)

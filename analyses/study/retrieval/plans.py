@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from models.hooked import Architecture
-from models.recipe import Recipe
-from models.retrieval.architecture import architecture
-from models.retrieval.family import Family, sum_of_maxima
-from models.retrieval.recipes import recipe
-from models.retrieval.task import RetrievalTask
+from headlab.models.hooked import Architecture
+from headlab.models.recipe import Recipe
+from headlab.models.retrieval.architecture import architecture
+from headlab.models.retrieval.family import Family, sum_of_maxima
+from headlab.models.retrieval.recipes import recipe
+from headlab.models.retrieval.task import RetrievalTask
 
 LENGTHS = (8, 32, 128)
 LAYERED_LENGTH = 16  # two layers attend from every token, not from the CLS alone: long sequences take hours

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from analyses.study.retrieval.plans import Job
-from interp.alignment import Alignment
-from interp.roles import Specialisation
-from interp.statistics import Share, share
-from models.checkpoints import Checkpoint, load
+from headlab.analyses.study.retrieval.plans import Job
+from headlab.interp.alignment import Alignment
+from headlab.interp.roles import Specialisation
+from headlab.interp.statistics import Share, share
+from headlab.models.checkpoints import Checkpoint, load
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,15 @@ from typing import Any
 
 import pandas as pd
 
-from analyses.claims import Measurement
-from analyses.commands.progress import Report
-from analyses.options.retrieval import StudyOptions
-from analyses.study.bars import Bar
-from analyses.study.folder import require_folder, write_report
-from analyses.study.retrieval import figures
-from analyses.study.retrieval.bars import bars
-from analyses.study.retrieval.findings import Findings
-from analyses.study.retrieval.measure import (
+from headlab.analyses.claims import Measurement
+from headlab.analyses.commands.progress import Report
+from headlab.analyses.options.retrieval import StudyOptions
+from headlab.analyses.study.bars import Bar
+from headlab.analyses.study.folder import require_folder, write_report
+from headlab.analyses.study.retrieval import figures
+from headlab.analyses.study.retrieval.bars import bars
+from headlab.analyses.study.retrieval.findings import Findings
+from headlab.analyses.study.retrieval.measure import (
     constructed_pair,
     constructed_table,
     controls,
@@ -28,16 +28,16 @@ from analyses.study.retrieval.measure import (
     trained_pair,
     untrained_scores,
 )
-from analyses.study.retrieval.page import build_page, opening
-from analyses.study.retrieval.part import Part
-from analyses.study.retrieval.plans import LENGTHS, jobs
-from analyses.study.retrieval.real import real_part
-from analyses.study.retrieval.records import Look, Pair, Trained
-from analyses.study.retrieval.training import train_jobs
-from analyses.study.retrieval.verdicts import LEFT_OUT_OF_QUICK, REAL, judge
-from interp.render import Figure
-from interp.statistics import Chance
-from models.checkpoints import versions
+from headlab.analyses.study.retrieval.page import build_page, opening
+from headlab.analyses.study.retrieval.part import Part
+from headlab.analyses.study.retrieval.plans import LENGTHS, jobs
+from headlab.analyses.study.retrieval.real import real_part
+from headlab.analyses.study.retrieval.records import Look, Pair, Trained
+from headlab.analyses.study.retrieval.training import train_jobs
+from headlab.analyses.study.retrieval.verdicts import LEFT_OUT_OF_QUICK, REAL, judge
+from headlab.interp.render import Figure
+from headlab.interp.statistics import Chance
+from headlab.models.checkpoints import versions
 
 QUICK_SEEDS = 2
 STAGES = 6
@@ -54,7 +54,7 @@ def run(options: StudyOptions, report: Report | None = None) -> dict[str, Any]:
     if options.seeds < 2:
         raise ValueError(f"a study needs at least 2 seeds to show a spread, not {options.seeds}")
     if not options.synthetic_only:
-        from analyses.study.retrieval.real import wanted_sources
+        from headlab.analyses.study.retrieval.real import wanted_sources
 
         wanted_sources(options)  # a wrong place is said before hours of training
     found = _find(options, report, started)

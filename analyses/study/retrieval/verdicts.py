@@ -7,14 +7,14 @@ from itertools import pairwise
 
 import numpy as np
 
-from analyses.claims import Measurement, Verdict, judge_bound, judge_figure, judge_statement, load_claims
-from analyses.head_count import BEYOND
-from analyses.study.retrieval.bars import fall
-from analyses.study.retrieval.findings import Findings
-from analyses.study.retrieval.plans import FIXED, WIDTH
-from analyses.study.retrieval.records import Pair
-from interp.statistics import median
-from models.retrieval.bounds import exponent, shortest_length
+from headlab.analyses.claims import Measurement, Verdict, judge_bound, judge_figure, judge_statement, load_claims
+from headlab.analyses.head_count import BEYOND
+from headlab.analyses.study.retrieval.bars import fall
+from headlab.analyses.study.retrieval.findings import Findings
+from headlab.analyses.study.retrieval.plans import FIXED, WIDTH
+from headlab.analyses.study.retrieval.records import Pair
+from headlab.interp.statistics import median
+from headlab.models.retrieval.bounds import exponent, shortest_length
 
 FIGURES = {name: claim.figures for name, claim in load_claims().items()}
 LEFT_OUT_OF_QUICK = ("R4", "R5", "R6", "R7")

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from analyses.study.bars import Bar, least, median_least, median_most, most
-from analyses.study.tree.findings import Findings
-from analyses.study.tree.records import Look
+from headlab.analyses.study.bars import Bar, least, median_least, median_most, most
+from headlab.analyses.study.tree.findings import Findings
+from headlab.analyses.study.tree.records import Look
 
 
 def bars(found: Findings) -> list[Bar]:

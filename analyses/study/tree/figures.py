@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from analyses.study.tree.findings import Findings
-from analyses.study.tree.measure import CONTRAST_ROLE
-from analyses.study.tree.records import Look, Run
-from analyses.study.tree.verdicts import FIGURES, percent
-from analyses.tree_circuits import RIGHT, label_circuits
-from interp.model import activations, untouched
-from interp.render import (
+from headlab.analyses.study.tree.findings import Findings
+from headlab.analyses.study.tree.measure import CONTRAST_ROLE
+from headlab.analyses.study.tree.records import Look, Run
+from headlab.analyses.study.tree.verdicts import FIGURES, percent
+from headlab.analyses.tree_circuits import RIGHT, label_circuits
+from headlab.interp.model import activations, untouched
+from headlab.interp.render import (
     Axis,
     Curve,
     CurvePanel,
@@ -27,9 +27,9 @@ from interp.render import (
     effect_grid,
     usage_chart,
 )
-from models.hooked import HookedTransformer
-from models.tree.constructed import construct
-from models.tree.task import TreeTask
+from headlab.models.hooked import HookedTransformer
+from headlab.models.tree.constructed import construct
+from headlab.models.tree.task import TreeTask
 
 LETTER = {"backward": "A", "reverse": "B"}
 SHOWN_LABELS = 12

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from analyses.study.tree.measure import Unseen
-from analyses.study.tree.records import Built, Look, Row, Trained
+from headlab.analyses.study.tree.measure import Unseen
+from headlab.analyses.study.tree.records import Built, Look, Row, Trained
 
 
 @dataclass(frozen=True)

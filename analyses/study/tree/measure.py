@@ -7,18 +7,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from analyses.study.tree.records import Built, Look, Row, Run, Trained
-from analyses.tree_circuits import RIGHT, label_circuits
-from analyses.tree_heads import TreeHeads, detect, formation
-from interp.patching import patch_contrast
-from interp.roles import chance, score
-from models.hooked import HookedTransformer, build, initialise
-from models.tree.constructed import construct
-from models.tree.evaluation import evaluate
-from models.tree.generation import agreement
-from models.tree.recipes import INIT_SCALE
-from models.tree.source import TreeSource, stream
-from models.tree.task import TreeTask
+from headlab.analyses.study.tree.records import Built, Look, Row, Run, Trained
+from headlab.analyses.tree_circuits import RIGHT, label_circuits
+from headlab.analyses.tree_heads import TreeHeads, detect, formation
+from headlab.interp.patching import patch_contrast
+from headlab.interp.roles import chance, score
+from headlab.models.hooked import HookedTransformer, build, initialise
+from headlab.models.tree.constructed import construct
+from headlab.models.tree.evaluation import evaluate
+from headlab.models.tree.generation import agreement
+from headlab.models.tree.recipes import INIT_SCALE
+from headlab.models.tree.source import TreeSource, stream
+from headlab.models.tree.task import TreeTask
 
 CONTRAST_ROLE = {"goal": "backward", "edge": "backward", "predecessor": "reverse"}
 

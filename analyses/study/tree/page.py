@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from analyses.claims import Measurement, count_verdicts
-from analyses.study.claims_section import claims_figure, heading_of
-from analyses.study.opening import ByHeads, Opening
-from analyses.study.tree.findings import Findings
-from analyses.study.tree.records import Trained
-from analyses.study.tree.verdicts import percent
-from interp.render import Figure, Section, bold, coloured, number, report_page
+from headlab.analyses.claims import Measurement, count_verdicts
+from headlab.analyses.study.claims_section import claims_figure, heading_of
+from headlab.analyses.study.opening import ByHeads, Opening
+from headlab.analyses.study.tree.findings import Findings
+from headlab.analyses.study.tree.records import Trained
+from headlab.analyses.study.tree.verdicts import percent
+from headlab.interp.render import Figure, Section, bold, coloured, number, report_page
 
 
 def opening(found: Findings) -> Opening:

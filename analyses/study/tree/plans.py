@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from models.tree.recipes import RECIPE, Plan, curriculum, direct, frozen_labels, plain_descent
-from models.tree.source import TreeSource
-from models.tree.task import TreeTask
+from headlab.models.tree.recipes import RECIPE, Plan, curriculum, direct, frozen_labels, plain_descent
+from headlab.models.tree.source import TreeSource
+from headlab.models.tree.task import TreeTask
 
 DEPTHS = (3, 5, 7, 10)
 LAYERS = (1, 2, 3, 4, 5, 6)

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from analyses.tree_heads import Formation, TreeHeads
-from models.checkpoints import Checkpoint, load
+from headlab.analyses.tree_heads import Formation, TreeHeads
+from headlab.models.checkpoints import Checkpoint, load
 
 
 @dataclass(frozen=True)

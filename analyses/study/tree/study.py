@@ -10,16 +10,16 @@ from typing import Any
 
 import pandas as pd
 
-from analyses import bench_generation
-from analyses.claims import Measurement
-from analyses.commands.progress import Report
-from analyses.options.tree import StudyOptions
-from analyses.study.bars import Bar
-from analyses.study.folder import require_folder, write_report
-from analyses.study.tree import figures
-from analyses.study.tree.bars import bars
-from analyses.study.tree.findings import Findings
-from analyses.study.tree.measure import (
+from headlab.analyses import bench_generation
+from headlab.analyses.claims import Measurement
+from headlab.analyses.commands.progress import Report
+from headlab.analyses.options.tree import StudyOptions
+from headlab.analyses.study.bars import Bar
+from headlab.analyses.study.folder import require_folder, write_report
+from headlab.analyses.study.tree import figures
+from headlab.analyses.study.tree.bars import bars
+from headlab.analyses.study.tree.findings import Findings
+from headlab.analyses.study.tree.measure import (
     by_depth,
     constructed_score,
     constructed_table,
@@ -29,15 +29,15 @@ from analyses.study.tree.measure import (
     unseen,
     untrained_scores,
 )
-from analyses.study.tree.page import build_page, opening
-from analyses.study.tree.plans import jobs
-from analyses.study.tree.records import Look, Run, Trained
-from analyses.study.tree.training import train_jobs
-from analyses.study.tree.verdicts import LEFT_OUT_OF_QUICK, judge
-from analyses.tree_circuits import block_cosines
-from interp.render import Figure
-from models.checkpoints import load_runs, versions
-from models.tree.task import TreeTask
+from headlab.analyses.study.tree.page import build_page, opening
+from headlab.analyses.study.tree.plans import jobs
+from headlab.analyses.study.tree.records import Look, Run, Trained
+from headlab.analyses.study.tree.training import train_jobs
+from headlab.analyses.study.tree.verdicts import LEFT_OUT_OF_QUICK, judge
+from headlab.analyses.tree_circuits import block_cosines
+from headlab.interp.render import Figure
+from headlab.models.checkpoints import load_runs, versions
+from headlab.models.tree.task import TreeTask
 
 QUICK_SEEDS = 2
 LENGTHS = (*range(1, 21), 30, 50)

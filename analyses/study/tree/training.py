@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from analyses.commands.progress import Report, steps_of
-from analyses.study.tree.plans import Job
-from analyses.study.tree.records import Run, Trained
-from models.checkpoints import load_runs
-from models.tree.runs import train
+from headlab.analyses.commands.progress import Report, steps_of
+from headlab.analyses.study.tree.plans import Job
+from headlab.analyses.study.tree.records import Run, Trained
+from headlab.models.checkpoints import load_runs
+from headlab.models.tree.runs import train
 
 
 def train_jobs(

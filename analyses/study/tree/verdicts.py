@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from analyses.claims import Measurement, Verdict, judge_bound, judge_figure, judge_statement, load_claims
-from analyses.study.tree.findings import Findings
-from interp.statistics import median, share
+from headlab.analyses.claims import Measurement, Verdict, judge_bound, judge_figure, judge_statement, load_claims
+from headlab.analyses.study.tree.findings import Findings
+from headlab.interp.statistics import median, share
 
 FIGURES = {name: claim.figures for name, claim in load_claims().items()}
 LEFT_OUT_OF_QUICK = ("T3", "T4", "B5", "B6", "B9")

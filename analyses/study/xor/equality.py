@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import torch
 
-from models.attention_maps import ATTENTION_MAPS
-from models.xor.architecture import QUERIES, to_model
-from models.xor.descent import population_objective
-from models.xor.ensemble import draw
-from models.xor.task import XorTask
+from headlab.models.attention_maps import ATTENTION_MAPS
+from headlab.models.xor.architecture import QUERIES, to_model
+from headlab.models.xor.descent import population_objective
+from headlab.models.xor.ensemble import draw
+from headlab.models.xor.task import XorTask
 
 BAR = 1e-12
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from analyses.study.xor.measure import Results
-from analyses.study.xor.networks import smallest_networks
-from analyses.study.xor.parity import STARTS
-from interp.render import Axis, Curve, CurvePanel, Figure, curve_chart, effect_grid
+from headlab.analyses.study.xor.measure import Results
+from headlab.analyses.study.xor.networks import smallest_networks
+from headlab.analyses.study.xor.parity import STARTS
+from headlab.interp.render import Axis, Curve, CurvePanel, Figure, curve_chart, effect_grid
 
 
 def parameters(results: Results) -> Figure:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from analyses.study.xor.look import ABLATIONS
-from analyses.study.xor.measure import Results, median_seed
-from interp.render import (
+from headlab.analyses.study.xor.look import ABLATIONS
+from headlab.analyses.study.xor.measure import Results, median_seed
+from headlab.interp.render import (
     AttentionTile,
     Axis,
     Curve,

@@ -8,21 +8,21 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from interp.ablation import ablate_heads
-from interp.alignment import Alignment, align_roles
-from interp.comparison import Comparison, compare
-from interp.interventions import Intervention
-from interp.model import HookedModel, activations, untouched
-from interp.patching import patch_contrast
-from interp.paths import patch_edges
-from interp.recovery import Recovery, recovery
-from interp.roles import Specialisation, score
-from interp.sites import hook_name
-from models.hooked import HookedTransformer
-from models.task import Contrast
-from models.xor.architecture import from_model
-from models.xor.constructed import limit
-from models.xor.task import XorTask
+from headlab.interp.ablation import ablate_heads
+from headlab.interp.alignment import Alignment, align_roles
+from headlab.interp.comparison import Comparison, compare
+from headlab.interp.interventions import Intervention
+from headlab.interp.model import HookedModel, activations, untouched
+from headlab.interp.patching import patch_contrast
+from headlab.interp.paths import patch_edges
+from headlab.interp.recovery import Recovery, recovery
+from headlab.interp.roles import Specialisation, score
+from headlab.interp.sites import hook_name
+from headlab.models.hooked import HookedTransformer
+from headlab.models.task import Contrast
+from headlab.models.xor.architecture import from_model
+from headlab.models.xor.constructed import limit
+from headlab.models.xor.task import XorTask
 
 ABLATIONS = ("zero", "mean", "resample")
 EXAMPLES = 256

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from analyses.study.xor.maps import MapResult
-from analyses.study.xor.measure import Results
-from analyses.study.xor.sizes import scientific
-from interp.render import Axis, Figure, StripRow, strip_chart
+from headlab.analyses.study.xor.maps import MapResult
+from headlab.analyses.study.xor.measure import Results
+from headlab.analyses.study.xor.sizes import scientific
+from headlab.interp.render import Axis, Figure, StripRow, strip_chart
 
 LETTERS = ("A", "B")
 SHOWN_SEEDS = 16  # dots a row of a strip; more of them make it a tower

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from analyses.query_alignment import align_ensemble
-from models.attention_maps import ATTENTION_MAPS
-from models.xor.descent import Rule, descend, population_objective, step
-from models.xor.ensemble import draw
-from models.xor.task import XorTask
+from headlab.analyses.query_alignment import align_ensemble
+from headlab.models.attention_maps import ATTENTION_MAPS
+from headlab.models.xor.descent import Rule, descend, population_objective, step
+from headlab.models.xor.ensemble import draw
+from headlab.models.xor.task import XorTask
 
 LEARNED = 0.1  # population loss; 1 is the loss of answering 0
 

@@ -11,22 +11,29 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from analyses.query_alignment import AlignmentCurve, over_training
-from analyses.study.xor.equality import Equality, equality
-from analyses.study.xor.look import Look, look
-from analyses.study.xor.maps import MapResult, compare_maps
-from analyses.study.xor.networks import Network, networks, smallest_attention
-from analyses.study.xor.one_step import OneStep, one_step
-from analyses.study.xor.parity import ParityCell, parity
-from analyses.study.xor.plan import Plan
-from analyses.study.xor.samples import Exponent, SampleCurve, exponent, many_step_curve, one_step_curve, sample_curves
-from analyses.xor_scale import Scale, measure_apart
-from interp.roles import score
-from models.checkpoints import load
-from models.xor.architecture import to_model
-from models.xor.ensemble import STARTS, default_width, draw
-from models.xor.runs import Method, train
-from models.xor.task import XorTask
+from headlab.analyses.query_alignment import AlignmentCurve, over_training
+from headlab.analyses.study.xor.equality import Equality, equality
+from headlab.analyses.study.xor.look import Look, look
+from headlab.analyses.study.xor.maps import MapResult, compare_maps
+from headlab.analyses.study.xor.networks import Network, networks, smallest_attention
+from headlab.analyses.study.xor.one_step import OneStep, one_step
+from headlab.analyses.study.xor.parity import ParityCell, parity
+from headlab.analyses.study.xor.plan import Plan
+from headlab.analyses.study.xor.samples import (
+    Exponent,
+    SampleCurve,
+    exponent,
+    many_step_curve,
+    one_step_curve,
+    sample_curves,
+)
+from headlab.analyses.xor_scale import Scale, measure_apart
+from headlab.interp.roles import score
+from headlab.models.checkpoints import load
+from headlab.models.xor.architecture import to_model
+from headlab.models.xor.ensemble import STARTS, default_width, draw
+from headlab.models.xor.runs import Method, train
+from headlab.models.xor.task import XorTask
 
 CHANCE_SEEDS = 64
 SHOWN_SIZE = 0.5  # kappa of the small steps whose way is shown

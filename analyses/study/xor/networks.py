@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import log
 
-from analyses.study.xor.one_step import OneStep, one_step
-from interp.statistics import Share, share
-from models.xor import feedforward
-from models.xor.task import XorTask
+from headlab.analyses.study.xor.one_step import OneStep, one_step
+from headlab.interp.statistics import Share, share
+from headlab.models.xor import feedforward
+from headlab.models.xor.task import XorTask
 
 ENOUGH = 0.9  # share of seeds that must learn
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from interp.statistics import Share, share
-from models.xor.descent import Rule, descend
-from models.xor.ensemble import default_kappa, draw, step_size
-from models.xor.task import XorTask
+from headlab.interp.statistics import Share, share
+from headlab.models.xor.descent import Rule, descend
+from headlab.models.xor.ensemble import default_kappa, draw, step_size
+from headlab.models.xor.task import XorTask
 
 MOST_NUMBERS = 8_000_000  # of position vectors held at once: 64 MB in float64
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyses.claims import Measurement, count_verdicts
-from analyses.study.opening import Opening
-from analyses.study.xor.measure import Results
-from interp.render import Details, Figure, Section, bold, coloured, number, percent, report_page
+from headlab.analyses.claims import Measurement, count_verdicts
+from headlab.analyses.study.opening import Opening
+from headlab.analyses.study.xor.measure import Results
+from headlab.interp.render import Details, Figure, Section, bold, coloured, number, percent, report_page
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from math import factorial
 
 import numpy as np
 
-from interp.statistics import Share, share
-from models.xor.descent import descend
-from models.xor.ensemble import draw
-from models.xor.runs import Method
-from models.xor.task import XorTask
+from headlab.interp.statistics import Share, share
+from headlab.models.xor.descent import descend
+from headlab.models.xor.ensemble import draw
+from headlab.models.xor.runs import Method
+from headlab.models.xor.task import XorTask
 
 STARTS = ("antisymmetric", "independent", "orthogonal")
 

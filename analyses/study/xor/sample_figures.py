@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from analyses.study.xor.measure import Samples
-from analyses.study.xor.samples import SampleCurve
-from analyses.study.xor.sizes import scientific, whole
-from interp.render import Axis, Curve, CurvePanel, Figure, Level, curve_chart
+from headlab.analyses.study.xor.measure import Samples
+from headlab.analyses.study.xor.samples import SampleCurve
+from headlab.analyses.study.xor.sizes import scientific, whole
+from headlab.interp.render import Axis, Curve, CurvePanel, Figure, Level, curve_chart
 
 
 def _share_curves(curves: Sequence[SampleCurve]) -> list[Curve]:

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float
 
-from interp.statistics import Estimate, slope
-from models.xor.descent import Rule, descend, step
-from models.xor.ensemble import default_width, draw, step_size
-from models.xor.samples import draw_samples, gradients_by_sample_count, sample_objective
-from models.xor.task import XorTask
+from headlab.interp.statistics import Estimate, slope
+from headlab.models.xor.descent import Rule, descend, step
+from headlab.models.xor.ensemble import default_width, draw, step_size
+from headlab.models.xor.samples import draw_samples, gradients_by_sample_count, sample_objective
+from headlab.models.xor.task import XorTask
 
 RESAMPLES = 1000
 MOST_NUMBERS = 30_000_000  # of samples held at once: 120 MB in float32

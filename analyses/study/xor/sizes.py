@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from interp.render import percent
+from headlab.interp.render import percent
 
 
 def scientific(value: float) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from analyses.study.xor.measure import Results
-from analyses.study.xor.sizes import whole
-from interp.render import Axis, Curve, CurvePanel, Figure, curve_chart, number, percent
+from headlab.analyses.study.xor.measure import Results
+from headlab.analyses.study.xor.sizes import whole
+from headlab.interp.render import Axis, Curve, CurvePanel, Figure, curve_chart, number, percent
 
 
 def one_step_curves(results: Results) -> Figure:

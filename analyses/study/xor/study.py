@@ -8,17 +8,17 @@ from typing import Any
 
 import pandas as pd
 
-from analyses.claims import Measurement, count_verdicts
-from analyses.commands.progress import Report
-from analyses.options.xor import StudyOptions
-from analyses.study.claims_section import claims_figure, heading_of
-from analyses.study.folder import require_folder, write_report
-from analyses.study.xor import growth_figures, head_figures, map_figures, sample_figures, step_figures
-from analyses.study.xor.measure import Results, measure
-from analyses.study.xor.page import Pictures, build_page, opening
-from analyses.study.xor.plan import FULL, QUICK
-from analyses.study.xor.verdicts import claims
-from models.checkpoints import versions
+from headlab.analyses.claims import Measurement, count_verdicts
+from headlab.analyses.commands.progress import Report
+from headlab.analyses.options.xor import StudyOptions
+from headlab.analyses.study.claims_section import claims_figure, heading_of
+from headlab.analyses.study.folder import require_folder, write_report
+from headlab.analyses.study.xor import growth_figures, head_figures, map_figures, sample_figures, step_figures
+from headlab.analyses.study.xor.measure import Results, measure
+from headlab.analyses.study.xor.page import Pictures, build_page, opening
+from headlab.analyses.study.xor.plan import FULL, QUICK
+from headlab.analyses.study.xor.verdicts import claims
+from headlab.models.checkpoints import versions
 
 STAGES = 10
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from analyses.claims import Measurement, judge_bound, judge_statement
-from analyses.study.xor.equality import BAR
-from analyses.study.xor.maps import LEARNED, MapResult
-from analyses.study.xor.measure import Results
-from analyses.study.xor.networks import smallest_networks
-from analyses.study.xor.one_step import OneStep
-from interp.statistics import median, share, slope
+from headlab.analyses.claims import Measurement, judge_bound, judge_statement
+from headlab.analyses.study.xor.equality import BAR
+from headlab.analyses.study.xor.maps import LEARNED, MapResult
+from headlab.analyses.study.xor.measure import Results
+from headlab.analyses.study.xor.networks import smallest_networks
+from headlab.analyses.study.xor.one_step import OneStep
+from headlab.interp.statistics import median, share, slope
 
 SHARP = 0.99  # attention on a head's target
 SMALL_LOSS = 1e-3

@@ -6,9 +6,9 @@ import re
 import pandas as pd
 import pytest
 
-from analyses.claims import VERDICTS
-from analyses.cli import main
-from analyses.study.esp.names import short_names
+from headlab.analyses.claims import VERDICTS
+from headlab.analyses.cli import main
+from headlab.analyses.study.esp.names import short_names
 
 
 @pytest.fixture(scope="module")

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from analyses.options.common import Common
-from analyses.options.retrieval import StudyOptions
-from analyses.study.retrieval.real import part_of, real_part
-from analyses.study.retrieval.real import sources as sources_of
-from analyses.study.retrieval.real.cells import Measured, keep, kept, train_cell
-from analyses.study.retrieval.real.plans import DIGITS, PASSAGES, PICTURES, Cell, Plan, plans
-from analyses.study.retrieval.real.readings import (
+from headlab.analyses.options.common import Common
+from headlab.analyses.options.retrieval import StudyOptions
+from headlab.analyses.study.retrieval.real import part_of, real_part
+from headlab.analyses.study.retrieval.real import sources as sources_of
+from headlab.analyses.study.retrieval.real.cells import Measured, keep, kept, train_cell
+from headlab.analyses.study.retrieval.real.plans import DIGITS, PASSAGES, PICTURES, Cell, Plan, plans
+from headlab.analyses.study.retrieval.real.readings import (
     deficits,
     error_table,
     frame,
@@ -21,11 +21,11 @@ from analyses.study.retrieval.real.readings import (
     reached,
     readings,
 )
-from analyses.study.retrieval.real.runs import Found, in_turn, measure
-from analyses.study.retrieval.real.sources import Source, draw, source
-from analyses.study.retrieval.real.verdicts import passages_claim, pictures_claim, width_claim, worse
-from models.classifier.learner import Data
-from models.passages.pairs import Pairs
+from headlab.analyses.study.retrieval.real.runs import Found, in_turn, measure
+from headlab.analyses.study.retrieval.real.sources import Source, draw, source
+from headlab.analyses.study.retrieval.real.verdicts import passages_claim, pictures_claim, width_claim, worse
+from headlab.models.classifier.learner import Data
+from headlab.models.passages.pairs import Pairs
 
 TINY = replace(DIGITS, sizes=(8, 10), heads=(1, 2, 6), fixed=(1, 6), train=64, held=16, passes=1, layers=1, seeds=2)
 
@@ -259,7 +259,7 @@ def test_a_part_has_claims_figures_tables_and_says_what_it_leaves_out():
 
 
 def test_a_study_of_few_cells_runs_from_options_to_a_part(tmp_path, monkeypatch):
-    from analyses.study.retrieval.real import study
+    from headlab.analyses.study.retrieval.real import study
 
     passages = replace(PASSAGES, sizes=(8,), heads=(1, 6), fixed=(1, 6), train=24, held=8, passes=1, batch=8)
     monkeypatch.setattr(study, "plans", lambda quick, pictures: [TINY, passages])
@@ -307,7 +307,7 @@ def test_a_cell_knows_its_model():
 
 
 def test_a_study_says_that_a_place_is_wrong_before_it_trains(tmp_path, monkeypatch):
-    from analyses.study.retrieval import study
+    from headlab.analyses.study.retrieval import study
 
     monkeypatch.setattr(study, "_find", lambda *rest: pytest.fail("trained"))
     with pytest.raises(FileNotFoundError, match="no such file or folder"):

@@ -33,7 +33,15 @@ RUNS = 200
 
 def start(file: Path, out: Path, *arguments: str) -> subprocess.Popen[str]:
     """A sweep as a process of its own."""
-    command = [sys.executable, "-c", "from analyses.cli import run; run()", "sweep", str(file), "--out", str(out)]
+    command = [
+        sys.executable,
+        "-c",
+        "from headlab.analyses.cli import run; run()",
+        "sweep",
+        str(file),
+        "--out",
+        str(out),
+    ]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
         [*command, "--json", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env

@@ -9,11 +9,11 @@ import warnings
 
 import pytest
 
-from analyses.sweep import engines
-from analyses.sweep.configuration import Configuration, Unit
-from analyses.sweep.engines import WorkersLost, opened
-from analyses.sweep.run import sweep
-from analyses.sweep.store import Store
+from headlab.analyses.sweep import engines
+from headlab.analyses.sweep.configuration import Configuration, Unit
+from headlab.analyses.sweep.engines import WorkersLost, opened
+from headlab.analyses.sweep.run import sweep
+from headlab.analyses.sweep.store import Store
 
 UNITS = [Unit(Configuration.of("xor", {"bits": bits, "width": 12}), (0, 1, 2)) for bits in (16, 20, 24)]
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from analyses.sweep import configuration
-from analyses.sweep.configuration import Configuration, known_options
-from analyses.sweep.grid import Sweep, find, read, shipped
-from analyses.sweep.plot import MOST_LINES
+from headlab.analyses.sweep import configuration
+from headlab.analyses.sweep.configuration import Configuration, known_options
+from headlab.analyses.sweep.grid import Sweep, find, read, shipped
+from headlab.analyses.sweep.plot import MOST_LINES
 
 
 def written(tmp_path, text):

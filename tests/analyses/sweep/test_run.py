@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from analyses.cli import main
-from analyses.sweep import work as module
-from analyses.sweep.configuration import Configuration, Unit
-from analyses.sweep.engines import Engine, WorkersLost
-from analyses.sweep.pilot import Cost, duration
-from analyses.sweep.run import KILLED, failures, sweep
-from analyses.sweep.store import Store
-from analyses.sweep.trainings import Training
-from analyses.sweep.work import Worked, work
+from headlab.analyses.cli import main
+from headlab.analyses.sweep import work as module
+from headlab.analyses.sweep.configuration import Configuration, Unit
+from headlab.analyses.sweep.engines import Engine, WorkersLost
+from headlab.analyses.sweep.pilot import Cost, duration
+from headlab.analyses.sweep.run import KILLED, failures, sweep
+from headlab.analyses.sweep.store import Store
+from headlab.analyses.sweep.trainings import Training
+from headlab.analyses.sweep.work import Worked, work
 
 HERE = Engine("loky", 1, "loky", os.getpid(), ())
 
@@ -121,7 +121,7 @@ def test_an_error_while_work_is_handed_out_is_not_lost(tmp_path, monkeypatch):
 
 
 def test_a_figure_that_is_not_finite_is_a_failure(tmp_path, monkeypatch):
-    from analyses.sweep.run import rows_of
+    from headlab.analyses.sweep.run import rows_of
 
     rows = rows_of(Worked(unit([0]), measured={0: {"error": float("nan")}}), "loky", "cpu")
     assert rows[0]["measured"] is None

@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
-from analyses.sweep import store as module
-from analyses.sweep.configuration import Configuration, Unit
-from analyses.sweep.store import Store, line_of, parse
+from headlab.analyses.sweep import store as module
+from headlab.analyses.sweep.configuration import Configuration, Unit
+from headlab.analyses.sweep.store import Store, line_of, parse
 
 UNIT = Unit(Configuration.of("xor", {"bits": 16}), (0, 1, 2))
 OTHER = Unit(Configuration.of("xor", {"bits": 32}), (0,))
@@ -63,7 +63,8 @@ def test_a_unit_is_claimed_by_one_and_free_when_its_owner_is_gone(tmp_path):
 def test_the_claim_of_a_killed_process_is_free(tmp_path):
     code = (
         "import os, signal, sys\nfrom pathlib import Path\n"
-        "from analyses.sweep.configuration import Configuration, Unit\nfrom analyses.sweep.store import Store\n"
+        "from headlab.analyses.sweep.configuration import Configuration, Unit\n"
+        "from headlab.analyses.sweep.store import Store\n"
         "unit = Unit(Configuration.of('xor', {'bits': 16}), (0, 1, 2))\n"
         "with Store(Path(sys.argv[1])) as store:\n"
         "    assert store.claim(unit)\n    os.kill(os.getpid(), signal.SIGKILL)\n"

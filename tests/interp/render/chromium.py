@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from interp.render import browser
+from headlab.interp.render import browser
 
 
 class Chromium:

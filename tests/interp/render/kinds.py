@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from interp.render import (
+from headlab.interp.render import (
     AttentionTile,
     Axis,
     Beside,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from interp.render import (
+from headlab.interp.render import (
     AttentionTile,
     CircuitPanel,
     ClaimRow,

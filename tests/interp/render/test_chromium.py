@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from interp.render import attention_viewer, browser
-from interp.render.text import visible
+from headlab.interp.render import attention_viewer, browser
+from headlab.interp.render.text import visible
 from tests.interp.render.chromium import Chromium
 from tests.interp.render.kinds import DRAWN, HOSTILE, causal, figure, page
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from interp.render import Axis, Figure, StripRow, browser, effect_grid, strip_chart, theme
+from headlab.interp.render import Axis, Figure, StripRow, browser, effect_grid, strip_chart, theme
 from tests.interp.render.kinds import DRAWN, KINDS, figure, page
 
 SVG = "{http://www.w3.org/2000/svg}"

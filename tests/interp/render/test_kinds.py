@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from interp.render import (
+from headlab.interp.render import (
     AttentionTile,
     Axis,
     ClaimRow,
@@ -39,8 +39,8 @@ from interp.render import (
     usage_chart,
     weight_matrices,
 )
-from interp.render.circuit import CircuitPanel
-from interp.render.marks import apart, stacked, thinned
+from headlab.interp.render.circuit import CircuitPanel
+from headlab.interp.render.marks import apart, stacked, thinned
 from tests.interp.render.kinds import causal, figure, page
 
 NAMED = {"title": "t", "description": "d"}
@@ -230,7 +230,7 @@ def test_boxes_are_pushed_apart_and_ticks_thinned() -> None:
     placed = apart([(10, 20), (12, 20), (90, 10)], 0, 100)
     assert placed == [10, 30, 90]
     assert apart([(95, 20), (96, 20)], 0, 100) == [70, 90]
-    from interp.render.axis import ruler
+    from headlab.interp.render.axis import ruler
 
     shown = [named for _, _, named in thinned(ruler(Axis(domain=(0, 8), ticks=range(9)), [], 0, 100))]
     assert shown == [True, False] * 4 + [True]

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interp.render.svg import LONGEST, escape, fit, measure
-from interp.render.text import plain, visible
+from headlab.interp.render.svg import LONGEST, escape, fit, measure
+from headlab.interp.render.text import plain, visible
 from tests.interp.render.kinds import DRAWN, HOSTILE, KINDS, page
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from interp.render import Span, bold, coloured, mono, number, percent, signed, token
-from interp.render.axis import Axis, ruler
-from interp.render.svg import el, html, label, measure, n
-from interp.render.text import plain, visible
+from headlab.interp.render import Span, bold, coloured, mono, number, percent, signed, token
+from headlab.interp.render.axis import Axis, ruler
+from headlab.interp.render.svg import el, html, label, measure, n
+from headlab.interp.render.text import plain, visible
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ import re
 import numpy as np
 import pytest
 
-from interp.render import Head, theme
-from interp.render.contrast import mix, readable, readable_opacity
-from interp.render.diverging import diverging_step, symmetric_limit
-from interp.render.theme import DARK, LETTERS, LIGHT
+from headlab.interp.render import Head, theme
+from headlab.interp.render.contrast import mix, readable, readable_opacity
+from headlab.interp.render.diverging import diverging_step, symmetric_limit
+from headlab.interp.render.theme import DARK, LETTERS, LIGHT
 
 # Machado, Oliveira and Fernandes (2009), severity 1, in linear RGB.
 VISION = {

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from models.classifier.architecture import class_reader, place_reader, start, widths
+from headlab.models.classifier.architecture import class_reader, place_reader, start, widths
 
 
 def test_each_head_has_its_width_or_a_share_of_the_total():

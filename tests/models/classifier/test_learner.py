@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch.nn import functional
 
-from models.classifier.architecture import class_reader, place_reader, start
-from models.classifier.learner import Data, EncoderLearner
-from models.learner import ModelLearner
-from models.recipe import Recipe
-from models.training import fit
+from headlab.models.classifier.architecture import class_reader, place_reader, start
+from headlab.models.classifier.learner import Data, EncoderLearner
+from headlab.models.learner import ModelLearner
+from headlab.models.recipe import Recipe
+from headlab.models.training import fit
 
 RECIPE = Recipe(steps=12, lr=1e-2, warmup=2, schedule="cosine", record=1)
 

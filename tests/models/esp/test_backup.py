@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from models.esp.backup import backup, backup_circuit
-from models.esp.graphs import read_graph
-from models.esp.task import EspTask
+from headlab.models.esp.backup import backup, backup_circuit
+from headlab.models.esp.graphs import read_graph
+from headlab.models.esp.task import EspTask
 
 
 @pytest.mark.parametrize("spec", ["complete:3", "complete:9", "cycle:5", "random:10:0.3:1"])

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from models.esp.certificate import Potential, certify, outside, potential
-from models.esp.constructed import construct
-from models.esp.evaluation import evaluate
-from models.esp.feedback import FeedbackArcSet, given_up, minimum_feedback_arc_set
-from models.esp.graphs import Digraph, read_graph
-from models.esp.one_head import one_head
-from models.esp.task import EspTask, margins
-from models.hooked import Architecture, build, initialise
+from headlab.models.esp.certificate import Potential, certify, outside, potential
+from headlab.models.esp.constructed import construct
+from headlab.models.esp.evaluation import evaluate
+from headlab.models.esp.feedback import FeedbackArcSet, given_up, minimum_feedback_arc_set
+from headlab.models.esp.graphs import Digraph, read_graph
+from headlab.models.esp.one_head import one_head
+from headlab.models.esp.task import EspTask, margins
+from headlab.models.hooked import Architecture, build, initialise
 
 NORMS = (None, "LNPre", "LN", "RMSPre", "RMS")
 

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from interp.circuits import END, START, Edge, Node
-from models.esp.circuits import KINDS, VARIANTS, true_circuit
-from models.esp.constructed import construct
-from models.esp.graphs import read_graph
-from models.esp.task import EspTask
+from headlab.interp.circuits import END, START, Edge, Node
+from headlab.models.esp.circuits import KINDS, VARIANTS, true_circuit
+from headlab.models.esp.constructed import construct
+from headlab.models.esp.graphs import read_graph
+from headlab.models.esp.task import EspTask
 
 
 def effects(task, model, kind):

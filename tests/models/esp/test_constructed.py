@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from models.esp.circuits import KINDS, VARIANTS
-from models.esp.constructed import construct
-from models.esp.evaluation import evaluate
-from models.esp.feedback import minimum_feedback_arc_set
-from models.esp.graphs import read_graph
-from models.esp.task import EspTask
-from models.hooked import Architecture, build
+from headlab.models.esp.circuits import KINDS, VARIANTS
+from headlab.models.esp.constructed import construct
+from headlab.models.esp.evaluation import evaluate
+from headlab.models.esp.feedback import minimum_feedback_arc_set
+from headlab.models.esp.graphs import read_graph
+from headlab.models.esp.task import EspTask
+from headlab.models.hooked import Architecture, build
 
 TASK = EspTask(read_graph("tournament:5"))
 

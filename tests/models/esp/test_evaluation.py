@@ -5,12 +5,12 @@ import math
 import pytest
 import torch
 
-from models.esp import evaluation
-from models.esp.constructed import construct
-from models.esp.evaluation import evaluate, in_dtype, read_logits
-from models.esp.graphs import read_graph
-from models.esp.task import EspTask
-from models.hooked import build
+from headlab.models.esp import evaluation
+from headlab.models.esp.constructed import construct
+from headlab.models.esp.evaluation import evaluate, in_dtype, read_logits
+from headlab.models.esp.graphs import read_graph
+from headlab.models.esp.task import EspTask
+from headlab.models.hooked import build
 
 TASK = EspTask(read_graph("complete:5"))
 

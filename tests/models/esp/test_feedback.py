@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.esp import feedback as rooms
-from models.esp import feedback_worker
-from models.esp.feedback import given_up, minimum_feedback_arc_set
-from models.esp.feedback_worker import solve
-from models.esp.graphs import Digraph, read_graph
+from headlab.models.esp import feedback as rooms
+from headlab.models.esp import feedback_worker
+from headlab.models.esp.feedback import given_up, minimum_feedback_arc_set
+from headlab.models.esp.feedback_worker import solve
+from headlab.models.esp.graphs import Digraph, read_graph
 
 
 def recursion(graph: Digraph) -> int:

@@ -6,7 +6,7 @@ from itertools import permutations
 
 import numpy as np
 
-from models.esp.feedback_bounds import cycle_bound, good_order, subset_order
+from headlab.models.esp.feedback_bounds import cycle_bound, good_order, subset_order
 
 
 def cost(order, weights):

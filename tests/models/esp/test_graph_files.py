@@ -5,7 +5,7 @@ import json
 import networkx as nx
 import pytest
 
-from models.esp.graphs import read_graph
+from headlab.models.esp.graphs import read_graph
 
 LABELS = ("<bos>", 'it\'s "quoted"', "x" * 200, "emoji 😀", "a&b", "two words")
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.esp.graphs import Digraph, from_networkx, read_graph
+from headlab.models.esp.graphs import Digraph, from_networkx, read_graph
 
 HARD_LABELS = ("<bos>", "</script><b>", 'it\'s "quoted"', "x" * 200, "emoji 😀", "שלום", "#", "1", "a&b")
 

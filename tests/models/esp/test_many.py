@@ -5,14 +5,14 @@ import pytest
 import torch
 from torch.nn import functional
 
-from models.esp.evaluation import evaluate
-from models.esp.graphs import read_graph
-from models.esp.many import WIDEST_SCORES, ManySeeds
-from models.esp.recipes import plan
-from models.esp.task import EspTask, margins
-from models.hooked import Architecture, build, initialise
-from models.recipe import Recipe, learning_rate
-from models.training import fit
+from headlab.models.esp.evaluation import evaluate
+from headlab.models.esp.graphs import read_graph
+from headlab.models.esp.many import WIDEST_SCORES, ManySeeds
+from headlab.models.esp.recipes import plan
+from headlab.models.esp.task import EspTask, margins
+from headlab.models.hooked import Architecture, build, initialise
+from headlab.models.recipe import Recipe, learning_rate
+from headlab.models.training import fit
 
 TASK = EspTask(read_graph("random:6:0.5:1"))
 INDUCTION = EspTask(read_graph("random:6:0.5:1"), induction=True)

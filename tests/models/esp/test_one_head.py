@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.esp.evaluation import evaluate, read_logits
-from models.esp.feedback import FeedbackArcSet, given_up, minimum_feedback_arc_set
-from models.esp.graphs import Digraph, read_graph
-from models.esp.one_head import one_head, one_head_dag
-from models.esp.task import EspTask, margins
+from headlab.models.esp.evaluation import evaluate, read_logits
+from headlab.models.esp.feedback import FeedbackArcSet, given_up, minimum_feedback_arc_set
+from headlab.models.esp.graphs import Digraph, read_graph
+from headlab.models.esp.one_head import one_head, one_head_dag
+from headlab.models.esp.task import EspTask, margins
 
 
 def outcome(made, task):

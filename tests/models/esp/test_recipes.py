@@ -1,14 +1,14 @@
 import pytest
 import torch
 
-from models.esp.certificate import certify
-from models.esp.evaluation import evaluate
-from models.esp.feedback import minimum_feedback_arc_set
-from models.esp.graphs import read_graph
-from models.esp.recipes import METHODS, automatic, plan
-from models.esp.task import EspTask
-from models.esp.training import train
-from models.hooked import build
+from headlab.models.esp.certificate import certify
+from headlab.models.esp.evaluation import evaluate
+from headlab.models.esp.feedback import minimum_feedback_arc_set
+from headlab.models.esp.graphs import read_graph
+from headlab.models.esp.recipes import METHODS, automatic, plan
+from headlab.models.esp.task import EspTask
+from headlab.models.esp.training import train
+from headlab.models.hooked import build
 
 EIGHT = range(8)
 

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.esp.graphs import Digraph, read_graph
-from models.esp.task import EspTask, margins
+from headlab.models.esp.graphs import Digraph, read_graph
+from headlab.models.esp.task import EspTask, margins
 
 GRAPH = Digraph("small", ("a", "b", "c"), ((0, 1), (1, 2), (2, 0), (0, 1), (2, 2)))
 TASK = EspTask(GRAPH)

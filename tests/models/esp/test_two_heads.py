@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from models.esp.evaluation import evaluate, read_logits
-from models.esp.graphs import Digraph, read_graph
-from models.esp.task import EspTask
-from models.esp.two_heads import attention, two_head, two_head_narrow
-from models.task import Examples
+from headlab.models.esp.evaluation import evaluate, read_logits
+from headlab.models.esp.graphs import Digraph, read_graph
+from headlab.models.esp.task import EspTask
+from headlab.models.esp.two_heads import attention, two_head, two_head_narrow
+from headlab.models.task import Examples
 
 
 def narrow_formula(n: int) -> float:

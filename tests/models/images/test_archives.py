@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from models.images.archives import CLASSES, shelf
+from headlab.models.images.archives import CLASSES, shelf
 
 
 def png(value: int, size=(4, 4)) -> bytes:

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from models.images.archives import shelf
-from models.passages.marco import marco
+from headlab.models.images.archives import shelf
+from headlab.models.passages.marco import marco
 
 
 @pytest.fixture(autouse=True)

@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.images.patches import cut, extend, length, sequences
-from models.images.pictures import Pictures, Shelf, digits
+from headlab.models.images.patches import cut, extend, length, sequences
+from headlab.models.images.pictures import Pictures, Shelf, digits
 
 
 def shelf(train=12, test=6, classes=3) -> Shelf:

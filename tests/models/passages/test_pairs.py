@@ -5,10 +5,10 @@ import builtins
 import numpy as np
 import pytest
 
-from models.passages.docstrings import documentation, read_folder, read_source, split_docstring
-from models.passages.marco import marco
-from models.passages.negatives import hard_negatives
-from models.passages.pairs import Pairs, pair_up
+from headlab.models.passages.docstrings import documentation, read_folder, read_source, split_docstring
+from headlab.models.passages.marco import marco
+from headlab.models.passages.negatives import hard_negatives
+from headlab.models.passages.pairs import Pairs, pair_up
 
 BODY = (
     "This body has more than twenty words, so that it counts as a passage which can answer the question that is asked."

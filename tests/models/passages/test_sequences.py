@@ -5,9 +5,9 @@ import pytest
 import torch
 import transformers
 
-from models.passages import embeddings
-from models.passages.embeddings import embed
-from models.passages.sequences import sequences, similarity_accuracy
+from headlab.models.passages import embeddings
+from headlab.models.passages.embeddings import embed
+from headlab.models.passages.sequences import sequences, similarity_accuracy
 
 TEXTS = ["red green blue", "blue black white", "white pink red"]
 

@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 
-from interp.model import run
-from models.hooked import Architecture, build
-from models.retrieval.architecture import architecture, start, summary
-from models.retrieval.family import nearest_points, sum_of_maxima
+from headlab.interp.model import run
+from headlab.models.hooked import Architecture, build
+from headlab.models.retrieval.architecture import architecture, start, summary
+from headlab.models.retrieval.family import nearest_points, sum_of_maxima
 
 
 @pytest.mark.parametrize("encoder", ["linear", "mlp"])

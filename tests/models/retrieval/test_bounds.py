@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.retrieval.bounds import (
+from headlab.models.retrieval.bounds import (
     determines_dimension,
     exponent,
     gate_leak,

@@ -5,18 +5,18 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from interp.interventions import Intervention
-from interp.model import activations
-from interp.paths import patch_edges
-from interp.recovery import recovery
-from interp.roles import score
-from models.constructed import Constructed
-from models.retrieval.bounds import retrieval_error, worst_gap
-from models.retrieval.constructed import construct, head_per_coordinate, memorise
-from models.retrieval.evaluation import evaluate, outputs
-from models.retrieval.family import Family, nearest_points, sum_of_maxima
-from models.retrieval.outer import Outer, linear, product
-from models.retrieval.task import RetrievalTask
+from headlab.interp.interventions import Intervention
+from headlab.interp.model import activations
+from headlab.interp.paths import patch_edges
+from headlab.interp.recovery import recovery
+from headlab.interp.roles import score
+from headlab.models.constructed import Constructed
+from headlab.models.retrieval.bounds import retrieval_error, worst_gap
+from headlab.models.retrieval.constructed import construct, head_per_coordinate, memorise
+from headlab.models.retrieval.evaluation import evaluate, outputs
+from headlab.models.retrieval.family import Family, nearest_points, sum_of_maxima
+from headlab.models.retrieval.outer import Outer, linear, product
+from headlab.models.retrieval.task import RetrievalTask
 
 
 def retrieved(made: Constructed, family: Family, tokens: torch.Tensor) -> torch.Tensor:

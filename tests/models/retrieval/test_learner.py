@@ -3,18 +3,18 @@
 import pytest
 import torch
 
-from interp.model import run
-from models.checkpoints import load
-from models.learner import Learner
-from models.retrieval import recipes
-from models.retrieval.architecture import architecture, start
-from models.retrieval.evaluation import evaluate
-from models.retrieval.family import nearest_points, sum_of_maxima
-from models.retrieval.learner import RetrievalLearner, draw_data, prefixes
-from models.retrieval.recipes import Trained, one_at_a_time, recipe, train
-from models.retrieval.runs import train_and_save
-from models.retrieval.task import RetrievalTask
-from models.training import fit
+from headlab.interp.model import run
+from headlab.models.checkpoints import load
+from headlab.models.learner import Learner
+from headlab.models.retrieval import recipes
+from headlab.models.retrieval.architecture import architecture, start
+from headlab.models.retrieval.evaluation import evaluate
+from headlab.models.retrieval.family import nearest_points, sum_of_maxima
+from headlab.models.retrieval.learner import RetrievalLearner, draw_data, prefixes
+from headlab.models.retrieval.recipes import Trained, one_at_a_time, recipe, train
+from headlab.models.retrieval.runs import train_and_save
+from headlab.models.retrieval.task import RetrievalTask
+from headlab.models.training import fit
 
 FAMILY = sum_of_maxima(2, 4)
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from models.retrieval.family import nearest_points, sum_of_maxima
-from models.retrieval.task import RetrievalTask
-from models.task import Task
+from headlab.models.retrieval.family import nearest_points, sum_of_maxima
+from headlab.models.retrieval.task import RetrievalTask
+from headlab.models.task import Task
 
 FOUR = RetrievalTask(sum_of_maxima(4, 8))
 

@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from interp.model import activations, run
-from models.retrieval.architecture import architecture, start
-from models.retrieval.constructed import construct
-from models.retrieval.family import nearest_points, sum_of_maxima
-from models.retrieval.outer import product
-from models.retrieval.task import RetrievalTask
-from models.retrieval.witness import BOX, find_witness
+from headlab.interp.model import activations, run
+from headlab.models.retrieval.architecture import architecture, start
+from headlab.models.retrieval.constructed import construct
+from headlab.models.retrieval.family import nearest_points, sum_of_maxima
+from headlab.models.retrieval.outer import product
+from headlab.models.retrieval.task import RetrievalTask
+from headlab.models.retrieval.witness import BOX, find_witness
 
 
 @pytest.mark.parametrize(

@@ -3,17 +3,17 @@ from dataclasses import replace
 import pytest
 import torch
 
-from interp.circuits import END, START, Edge, Node
-from interp.interventions import Intervention
-from interp.model import activations, run
-from interp.paths import patch_edges
-from interp.roles import score
-from models.tree.circuits import KINDS, true_circuit
-from models.tree.constructed import bound, construct, label_vectors
-from models.tree.evaluation import answer, evaluate
-from models.tree.generation import agreement
-from models.tree.source import TreeSource, stream
-from models.tree.task import TreeTask
+from headlab.interp.circuits import END, START, Edge, Node
+from headlab.interp.interventions import Intervention
+from headlab.interp.model import activations, run
+from headlab.interp.paths import patch_edges
+from headlab.interp.roles import score
+from headlab.models.tree.circuits import KINDS, true_circuit
+from headlab.models.tree.constructed import bound, construct, label_vectors
+from headlab.models.tree.evaluation import answer, evaluate
+from headlab.models.tree.generation import agreement
+from headlab.models.tree.source import TreeSource, stream
+from headlab.models.tree.task import TreeTask
 
 
 @pytest.mark.parametrize("direction", ["backward", "forward"])

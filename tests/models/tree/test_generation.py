@@ -1,13 +1,13 @@
 import pytest
 import torch
 
-from models.hooked import build, initialise
-from models.tree.architecture import architecture
-from models.tree.constructed import construct
-from models.tree.evaluation import evaluate
-from models.tree.generation import agreement, generate, generate_paths
-from models.tree.source import TreeSource
-from models.tree.task import TreeTask
+from headlab.models.hooked import build, initialise
+from headlab.models.tree.architecture import architecture
+from headlab.models.tree.constructed import construct
+from headlab.models.tree.evaluation import evaluate
+from headlab.models.tree.generation import agreement, generate, generate_paths
+from headlab.models.tree.source import TreeSource
+from headlab.models.tree.task import TreeTask
 
 TASKS = (
     (TreeTask(TreeSource(depths=(1, 3), labels=12, nodes=None)), 1),

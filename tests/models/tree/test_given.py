@@ -3,7 +3,7 @@ import json
 import networkx as nx
 import pytest
 
-from models.tree.given import from_graph, read
+from headlab.models.tree.given import from_graph, read
 
 
 def test_a_directed_tree_keeps_its_root_and_names():

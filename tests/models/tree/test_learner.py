@@ -3,16 +3,16 @@ from dataclasses import replace
 import pytest
 import torch
 
-from models.checkpoints import load, load_history
-from models.hooked import build, initialise
-from models.training import fit
-from models.tree.architecture import architecture
-from models.tree.learner import Stage, TreeLearner
-from models.tree.parallel import is_plain_attention, logits_at
-from models.tree.recipes import PLAIN, RECIPE, curriculum, direct, frozen_labels, plain_descent
-from models.tree.runs import train
-from models.tree.source import TreeSource
-from models.tree.task import TreeTask
+from headlab.models.checkpoints import load, load_history
+from headlab.models.hooked import build, initialise
+from headlab.models.training import fit
+from headlab.models.tree.architecture import architecture
+from headlab.models.tree.learner import Stage, TreeLearner
+from headlab.models.tree.parallel import is_plain_attention, logits_at
+from headlab.models.tree.recipes import PLAIN, RECIPE, curriculum, direct, frozen_labels, plain_descent
+from headlab.models.tree.runs import train
+from headlab.models.tree.source import TreeSource
+from headlab.models.tree.task import TreeTask
 
 SMALL = TreeTask(TreeSource(depths=(2,), labels=8, nodes=5))
 SHORT = replace(RECIPE, steps=12, batch=8, warmup=2, record=4)

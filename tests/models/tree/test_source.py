@@ -2,10 +2,10 @@ import networkx as nx
 import pytest
 import torch
 
-from models.tree.given import from_graph
-from models.tree.source import TreeSource, stream
-from models.tree.split import labelled_key, shape_key
-from models.tree.trees import Forest
+from headlab.models.tree.given import from_graph
+from headlab.models.tree.source import TreeSource, stream
+from headlab.models.tree.split import labelled_key, shape_key
+from headlab.models.tree.trees import Forest
 
 
 def renumbered(forest: Forest, labels: torch.Tensor, seed: int) -> tuple[Forest, torch.Tensor]:

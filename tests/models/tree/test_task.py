@@ -4,13 +4,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interp.circuits import Circuit
-from models.tree.given import from_graph
-from models.tree.layout import Layout
-from models.tree.source import TreeSource
-from models.tree.task import TreeTask
-from models.tree.tokens import BACK, BOS, EDGE, FWD, Labels, encode
-from models.tree.trees import Forest
+from headlab.interp.circuits import Circuit
+from headlab.models.tree.given import from_graph
+from headlab.models.tree.layout import Layout
+from headlab.models.tree.source import TreeSource
+from headlab.models.tree.task import TreeTask
+from headlab.models.tree.tokens import BACK, BOS, EDGE, FWD, Labels, encode
+from headlab.models.tree.trees import Forest
 
 S = Labels(10)
 FOREST = Forest(torch.tensor([[-1, 0, 1, 0]]), torch.tensor([2]))  # 0 -> 1 -> 2 and 0 -> 3

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.tree.trees import (
+from headlab.models.tree.trees import (
     PAD,
     Forest,
     capacity,

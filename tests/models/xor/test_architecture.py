@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from interp.model import activations, run
-from models.attention_maps import ATTENTION_MAPS
-from models.hooked import build
-from models.xor.architecture import QUERIES, architecture, feedforward_architecture, from_model, to_model
-from models.xor.descent import Rule, population_objective, step
-from models.xor.ensemble import Ensemble, draw, step_size
-from models.xor.task import XorTask
+from headlab.interp.model import activations, run
+from headlab.models.attention_maps import ATTENTION_MAPS
+from headlab.models.hooked import build
+from headlab.models.xor.architecture import QUERIES, architecture, feedforward_architecture, from_model, to_model
+from headlab.models.xor.descent import Rule, population_objective, step
+from headlab.models.xor.ensemble import Ensemble, draw, step_size
+from headlab.models.xor.task import XorTask
 
 
 def models_of(task: XorTask, width: int, kind: str = "softmax", seed: int = 0) -> Ensemble:

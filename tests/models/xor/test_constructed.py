@@ -5,14 +5,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interp.interventions import Intervention
-from interp.model import run
-from interp.paths import patch_edges
-from interp.recovery import recovery
-from models.hooked import build
-from models.xor.architecture import from_model
-from models.xor.constructed import limit
-from models.xor.task import XorTask
+from headlab.interp.interventions import Intervention
+from headlab.interp.model import run
+from headlab.interp.paths import patch_edges
+from headlab.interp.recovery import recovery
+from headlab.models.hooked import build
+from headlab.models.xor.architecture import from_model
+from headlab.models.xor.constructed import limit
+from headlab.models.xor.task import XorTask
 
 
 @settings(max_examples=20, deadline=None)

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from models.xor.descent import Rule, descend, population_objective, step
-from models.xor.ensemble import Ensemble, Placement, default_width, draw, step_size
-from models.xor.task import XorTask
+from headlab.models.xor.descent import Rule, descend, population_objective, step
+from headlab.models.xor.ensemble import Ensemble, Placement, default_width, draw, step_size
+from headlab.models.xor.task import XorTask
 
 
 def one_step(models: Ensemble, size: float | None = None) -> Ensemble:

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.attention_maps import ATTENTION_MAPS, attention_map
-from models.xor import moments, population
+from headlab.models.attention_maps import ATTENTION_MAPS, attention_map
+from headlab.models.xor import moments, population
 
 
 def every_input(bits: int) -> torch.Tensor:

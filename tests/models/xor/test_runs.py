@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from models.checkpoints import history_steps, load, load_history, load_runs
-from models.xor import feedforward, runs
-from models.xor.architecture import from_model, is_feedforward, to_model
-from models.xor.evaluation import evaluate
-from models.xor.runs import Method
-from models.xor.task import XorTask
+from headlab.models.checkpoints import history_steps, load, load_history, load_runs
+from headlab.models.xor import feedforward, runs
+from headlab.models.xor.architecture import from_model, is_feedforward, to_model
+from headlab.models.xor.evaluation import evaluate
+from headlab.models.xor.runs import Method
+from headlab.models.xor.task import XorTask
 
 
 def test_a_method_makes_its_choices_from_the_task() -> None:

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from models.xor.descent import Rule, descend, population_objective, step
-from models.xor.ensemble import draw, step_size
-from models.xor.samples import draw_samples, gradients_by_sample_count, sample_objective, signs
-from models.xor.task import XorTask
+from headlab.models.xor.descent import Rule, descend, population_objective, step
+from headlab.models.xor.ensemble import draw, step_size
+from headlab.models.xor.samples import draw_samples, gradients_by_sample_count, sample_objective, signs
+from headlab.models.xor.task import XorTask
 
 
 def test_signs_are_fair_and_seeded() -> None:

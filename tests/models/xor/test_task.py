@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interp.circuits import Node
-from models.xor.task import XorTask
+from headlab.interp.circuits import Node
+from headlab.models.xor.task import XorTask
 
 
 def test_labels_are_the_negated_parity_of_the_targets() -> None:

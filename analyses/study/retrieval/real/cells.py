@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from analyses.study.folder import write_file
-from analyses.study.retrieval.real.plans import Cell, Plan
-from models.classifier.learner import Data, EncoderLearner
-from models.hooked import DTYPES
-from models.training import fit
+from headlab.analyses.study.folder import write_file
+from headlab.analyses.study.retrieval.real.plans import Cell, Plan
+from headlab.models.classifier.learner import Data, EncoderLearner
+from headlab.models.hooked import DTYPES
+from headlab.models.training import fit
 
 FORMAT = 1
 RESULTS = ("accuracy", "held_accuracy", "rank", "held_rank")

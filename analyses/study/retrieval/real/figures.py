@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from analyses.study.retrieval.figures import heads_axis
-from analyses.study.retrieval.real.plans import Family
-from analyses.study.retrieval.real.readings import Deficit, accuracy
-from analyses.study.retrieval.real.runs import Found
-from analyses.study.retrieval.real.verdicts import listed
-from interp.render import Axis, Curve, CurvePanel, Figure, Level, curve_chart, effect_grid, percent
+from headlab.analyses.study.retrieval.figures import heads_axis
+from headlab.analyses.study.retrieval.real.plans import Family
+from headlab.analyses.study.retrieval.real.readings import Deficit, accuracy
+from headlab.analyses.study.retrieval.real.runs import Found
+from headlab.analyses.study.retrieval.real.verdicts import listed
+from headlab.interp.render import Axis, Curve, CurvePanel, Figure, Level, curve_chart, effect_grid, percent
 
 PAPER: Mapping[str, tuple[Sequence[int], Sequence[float], Sequence[float], Sequence[float]]] = {
     "pictures": ((8, 10), (0.925, 0.97), (0.90, 0.96), (0.95, 0.98)),

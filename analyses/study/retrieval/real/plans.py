@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from models.classifier.architecture import class_reader, place_reader, widths
-from models.hooked import Architecture
-from models.passages.docstrings import PACKAGES
-from models.recipe import Recipe
+from headlab.models.classifier.architecture import class_reader, place_reader, widths
+from headlab.models.hooked import Architecture
+from headlab.models.passages.docstrings import PACKAGES
+from headlab.models.recipe import Recipe
 
 Kind = Literal["digits", "pictures", "passages"]
 Family = Literal["growing", "fixed"]

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analyses.head_count import HeadCount, heads_needed
-from analyses.study.retrieval.real.plans import FAMILIES, Family
-from analyses.study.retrieval.real.runs import Found
-from interp.statistics import Estimate, mean
+from headlab.analyses.head_count import HeadCount, heads_needed
+from headlab.analyses.study.retrieval.real.plans import FAMILIES, Family
+from headlab.analyses.study.retrieval.real.runs import Found
+from headlab.interp.statistics import Estimate, mean
 
 RESAMPLES = 2000
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from analyses.commands.progress import Report
-from analyses.study.folder import write_file
-from analyses.study.retrieval.real.cells import Measured, keep, kept, train_cell
-from analyses.study.retrieval.real.plans import Cell, Family, Plan
-from analyses.study.retrieval.real.sources import Source
-from models.passages.sequences import similarity_accuracy
+from headlab.analyses.commands.progress import Report
+from headlab.analyses.study.folder import write_file
+from headlab.analyses.study.retrieval.real.cells import Measured, keep, kept, train_cell
+from headlab.analyses.study.retrieval.real.plans import Cell, Family, Plan
+from headlab.analyses.study.retrieval.real.sources import Source
+from headlab.models.passages.sequences import similarity_accuracy
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,17 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from analyses.study.retrieval.real.plans import Plan
-from models.classifier.learner import Data
-from models.images import archives
-from models.images.patches import sequences as picture_sequences
-from models.images.pictures import Pictures, digits
-from models.passages.docstrings import OPENING, documentation
-from models.passages.embeddings import embed, encoder_at_hand
-from models.passages.marco import HUB, marco, require_marco
-from models.passages.negatives import hard_negatives
-from models.passages.pairs import Pairs
-from models.passages.sequences import sequences as passage_sequences
+from headlab.analyses.study.retrieval.real.plans import Plan
+from headlab.models.classifier.learner import Data
+from headlab.models.images import archives
+from headlab.models.images.patches import sequences as picture_sequences
+from headlab.models.images.pictures import Pictures, digits
+from headlab.models.passages.docstrings import OPENING, documentation
+from headlab.models.passages.embeddings import embed, encoder_at_hand
+from headlab.models.passages.marco import HUB, marco, require_marco
+from headlab.models.passages.negatives import hard_negatives
+from headlab.models.passages.pairs import Pairs
+from headlab.models.passages.sequences import sequences as passage_sequences
 
 INSTALLED = "installed"
 DISTRIBUTIONS = {"sklearn": "scikit-learn"}

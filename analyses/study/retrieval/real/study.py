@@ -5,18 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from analyses.claims import Measurement
-from analyses.commands.progress import Report
-from analyses.options.retrieval import StudyOptions
-from analyses.study.bars import Bar, most
-from analyses.study.retrieval.part import Part
-from analyses.study.retrieval.real import figures
-from analyses.study.retrieval.real.plans import Plan, plans
-from analyses.study.retrieval.real.readings import Deficit, deficits, frame, pooled_width, readings
-from analyses.study.retrieval.real.runs import Found, measure
-from analyses.study.retrieval.real.sources import Source, source
-from analyses.study.retrieval.real.verdicts import figures_of, passages_claim, pictures_claim, points, width_claim
-from interp.render import Figure, Section, percent
+from headlab.analyses.claims import Measurement
+from headlab.analyses.commands.progress import Report
+from headlab.analyses.options.retrieval import StudyOptions
+from headlab.analyses.study.bars import Bar, most
+from headlab.analyses.study.retrieval.part import Part
+from headlab.analyses.study.retrieval.real import figures
+from headlab.analyses.study.retrieval.real.plans import Plan, plans
+from headlab.analyses.study.retrieval.real.readings import Deficit, deficits, frame, pooled_width, readings
+from headlab.analyses.study.retrieval.real.runs import Found, measure
+from headlab.analyses.study.retrieval.real.sources import Source, source
+from headlab.analyses.study.retrieval.real.verdicts import (
+    figures_of,
+    passages_claim,
+    pictures_claim,
+    points,
+    width_claim,
+)
+from headlab.interp.render import Figure, Section, percent
 
 CLAIMS = ("R8", "R9", "B10")
 HOURS = 3.0  # what the study on real data may take, in CPU time

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from analyses.claims import Measurement, Verdict, judge_figure, judge_statement, load_claims
-from analyses.study.retrieval.real.plans import FAMILIES
-from analyses.study.retrieval.real.readings import Deficit, accuracy, pooled_width, reached, readings
-from analyses.study.retrieval.real.runs import Found
-from interp.render import percent
-from interp.statistics import Estimate, mean
+from headlab.analyses.claims import Measurement, Verdict, judge_figure, judge_statement, load_claims
+from headlab.analyses.study.retrieval.real.plans import FAMILIES
+from headlab.analyses.study.retrieval.real.readings import Deficit, accuracy, pooled_width, reached, readings
+from headlab.analyses.study.retrieval.real.runs import Found
+from headlab.interp.render import percent
+from headlab.interp.statistics import Estimate, mean
 
 FULL_PICTURES = 50_000  # training pictures of CIFAR-10
 MARCO = "MS MARCO"
