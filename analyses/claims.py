@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass, field
 from importlib.resources import files
 from typing import Any, Literal
 
+from headlab.interp.errors import UnknownName
+
 Verdict = Literal["holds", "exceeds", "fails", "not reached", "outside class"]
 VERDICTS: tuple[Verdict, ...] = ("holds", "exceeds", "fails", "not reached", "outside class")
 
@@ -92,7 +94,7 @@ def choose(ids: Sequence[str]) -> list[Claim]:
     claims = load_claims()
     for name in ids:
         if name not in claims:
-            raise KeyError(f"no claim '{name}': there are {', '.join(claims)}")
+            raise UnknownName(f"no claim '{name}': there are {', '.join(claims)}")
     return [claims[name] for name in ids] if ids else list(claims.values())
 
 

@@ -16,6 +16,8 @@ from einops import repeat
 from jaxtyping import Float
 from torch import Tensor
 
+from headlab.interp.errors import NeverFired, OutOfRange, UnknownName
+
 Hook = Callable[..., Tensor | None]
 
 
@@ -58,7 +60,7 @@ def head_weights(model: HookedModel, layer: int) -> HeadWeights:
     """
     blocks: Any = model.blocks  # type: ignore[attr-defined]
     if not 0 <= layer < len(blocks):
-        raise IndexError(f"layer {layer} does not exist: the model has layers 0 to {len(blocks) - 1}")
+        raise OutOfRange(f"layer {layer} does not exist: the model has layers 0 to {len(blocks) - 1}")
     attention = blocks[layer].attn
     heads = attention.W_Q.shape[0]
 
@@ -90,7 +92,7 @@ def require_hooks(model: HookedModel, names: Sequence[str]) -> None:
         if name in known:
             continue
         near = get_close_matches(name, known, n=6, cutoff=0.3) or known[:6]
-        raise KeyError(f"the model has no hook '{name}'; it has {len(known)} hooks, the nearest: {', '.join(near)}")
+        raise UnknownName(f"the model has no hook '{name}'; it has {len(known)} hooks, the nearest: {', '.join(near)}")
 
 
 _SWITCHES = {
@@ -110,7 +112,7 @@ def require_fired(names: Sequence[str], fired: set[str]) -> None:
             continue
         switch = _SWITCHES.get(name.rsplit(".", 1)[-1])
         how = f"; set cfg.{switch} = True to switch it on" if switch else ""
-        raise RuntimeError(f"the hook '{name}' exists but never fired under this configuration{how}")
+        raise NeverFired(f"the hook '{name}' exists but never fired under this configuration{how}")
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from headlab.analyses.claims import VERDICTS, Claim, choose
 from headlab.analyses.options.instruments import Claims
+from headlab.interp.errors import RequestError
 
 NOT_MEASURED = "not measured here"
 
@@ -29,7 +30,7 @@ def measured_rows(folder: Path) -> dict[str, dict[str, Any]]:
             held = json.loads(path.read_text(encoding="utf-8"))
             full, rows = not held.get("skipped"), {row["id"]: row for row in held["claims"]}
         except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"{path} is not a study's results ({error}); remove it or run the study again") from None
+            raise RequestError(f"{path} is not a study's results ({error}); remove it or run the study again") from None
         found += [(full, path.stat().st_mtime, str(path), row) for row in rows.values()]
     found.sort(key=lambda each: each[:3])
     return {row["id"]: {**row, "results": path, "full": full} for full, _, path, row in found}

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headlab.analyses.sweep.configuration import Configuration
+from headlab.interp.errors import RequestError
 
 Measured = dict[str, Any]
 PATHS_RIGHT = 0.99
@@ -173,7 +174,7 @@ def _xor(options: Any, device: str) -> Training:
     heads = options.heads if options.heads is not None else len(options.targets or (0, 1))
     targets = options.targets if options.targets is not None else tuple(range(heads))
     if heads != len(targets) or heads < 1:
-        raise ValueError(f"{heads} heads for {len(targets)} targets: the model takes one head per target")
+        raise RequestError(f"{heads} heads for {len(targets)} targets: the model takes one head per target")
     task = XorTask(options.bits, targets)
     if options.method == "feed-forward":
         return _network(task, options, device)

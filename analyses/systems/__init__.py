@@ -15,11 +15,13 @@ from __future__ import annotations
 from importlib import import_module
 from types import ModuleType
 
+from headlab.interp.errors import UnknownName
+
 SYSTEMS = ("esp", "tree", "xor", "retrieval")
 
 
 def system(name: str) -> ModuleType:
     """The module of the system `name`. Raises KeyError, listing what exists."""
     if name not in SYSTEMS:
-        raise KeyError(f"no system '{name}': there are {', '.join(SYSTEMS)}")
+        raise UnknownName(f"no system '{name}': there are {', '.join(SYSTEMS)}")
     return import_module(f"headlab.analyses.systems.{name}")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headlab.analyses.options.esp import BuildOptions, TrainOptions
+from headlab.interp.errors import RequestError
 from headlab.models.bundle import require_writable
 from headlab.models.checkpoints import RUNS, Checkpoint, load_runs, load_training, save, save_runs, save_training
 from headlab.models.constructed import Constructed
@@ -47,7 +48,7 @@ def train(options: TrainOptions, progress: Callable[[str, int, int], None] | Non
     """
     esp = EspTask(read_graph(options.graph), options.induction)
     if options.seeds < 1:
-        raise ValueError(f"training needs at least one seed, not {options.seeds}")
+        raise RequestError(f"training needs at least one seed, not {options.seeds}")
     method = options.method
     if method == "auto":
         method = automatic(options.heads, esp.graph.cycle() is not None)
@@ -115,7 +116,7 @@ def _answer(out: Path, asked: dict[str, Any], runs: list[dict[str, Any]], best: 
 def _finished(out: Path, asked: dict[str, Any]) -> dict[str, Any]:
     held = load_runs(out)
     if held.get("asked") != asked:
-        raise ValueError(f"'{out}' holds another training: choose another --out, or ask for the same runs")
+        raise RequestError(f"'{out}' holds another training: choose another --out, or ask for the same runs")
     return _answer(out, asked, held["runs"], held["best"])
 
 

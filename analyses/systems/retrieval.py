@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headlab.analyses.options.retrieval import BuildOptions, TrainOptions
+from headlab.interp.errors import RequestError, UnknownName
 from headlab.models.checkpoints import Checkpoint, save
 from headlab.models.constructed import Constructed
 from headlab.models.hooked import HookedTransformer
@@ -35,18 +36,18 @@ def read_target(path: str | Path) -> Family:
     try:
         found = json.loads(Path(path).read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"'{path}' is no JSON file: {error}") from None
+        raise RequestError(f"'{path}' is no JSON file: {error}") from None
     try:
         return Family.from_options(found)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         said = error.args[0] if error.args else "it is no object"
-        raise ValueError(f"'{path}' describes no target: {said}") from None
+        raise RequestError(f"'{path}' describes no target: {said}") from None
 
 
 def build(options: BuildOptions) -> Checkpoint:
     """Construct, evaluate and save. Raises KeyError for another variant, ValueError for an impossible target."""
     if options.variant not in VARIANTS:
-        raise KeyError(f"no variant '{options.variant}' of retrieval: there are {', '.join(VARIANTS)}")
+        raise UnknownName(f"no variant '{options.variant}' of retrieval: there are {', '.join(VARIANTS)}")
     own = RetrievalTask(_family(options, options.common.seed))
     made = construct(
         own,
@@ -83,7 +84,7 @@ def checkpoint_of(made: Constructed, own: RetrievalTask, seed: int) -> Checkpoin
 def train(options: TrainOptions, progress: Callable[[str, int, int], None] | None = None) -> dict[str, Any]:
     """The JSON of `headlab train`. The target is drawn with seed 0, so that runs of any --seed share it."""
     if options.seeds < 1:
-        raise ValueError(f"{options.seeds} seeds: train at least 1")
+        raise RequestError(f"{options.seeds} seeds: train at least 1")
     own = RetrievalTask(_family(options, 0))
     heads = own.family.coordinates if options.heads is None else options.heads
     design = architecture(

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from headlab.analyses.options.tree import BuildOptions, TrainOptions
+from headlab.interp.errors import RequestError
 from headlab.models.checkpoints import Checkpoint, save
 from headlab.models.constructed import Constructed
 from headlab.models.hooked import HookedTransformer, initialise
@@ -44,7 +45,7 @@ def trees(options: BuildOptions | TrainOptions, *, split: str = "labelling") -> 
     """The trees that the options name. Raises ValueError or FileNotFoundError where there are none such."""
     if options.tree is None:
         if options.goal is not None:
-            raise ValueError("a goal is named in a given tree only: give the file with --tree, or leave --goal out")
+            raise RequestError("a goal is named in a given tree only: give the file with --tree, or leave --goal out")
         return TreeSource(options.depth, options.shape, options.vocabulary, options.nodes, split=split)
     given = read(options.tree)
     return TreeSource((), "given", options.vocabulary, split=split, given=given, goal=options.goal)
@@ -83,9 +84,9 @@ def checkpoint_of(made: Constructed, tree: TreeTask, seed: int) -> Checkpoint:
 def plan(options: TrainOptions) -> Plan:
     """What the options train. Raises ValueError where they do not go together."""
     if options.recipe == "curriculum" and (options.tree is not None or len(options.depth) < 2):
-        raise ValueError("a curriculum needs two depths or more, e.g. --depth 3 5 7, and no --tree")
+        raise RequestError("a curriculum needs two depths or more, e.g. --depth 3 5 7, and no --tree")
     if options.recipe in ("plain-descent", "frozen-labels") and (options.layers, options.form) != (1, "pair"):
-        raise ValueError(f"{options.recipe} is for one layer on pair tokens: leave --layers and --form as they are")
+        raise RequestError(f"{options.recipe} is for one layer on pair tokens: leave --layers and --form as they are")
     source = trees(options, split=options.split)
     tree = TreeTask(source, options.direction, options.chain_of_thought, options.form)
     recipe = PLAIN if options.recipe == "plain-descent" else RECIPE
@@ -116,7 +117,7 @@ def plan(options: TrainOptions) -> Plan:
 def train(options: TrainOptions, progress: Callable[[str, int, int], None] | None = None) -> dict[str, Any]:
     """The JSON of `headlab train`. Raises ValueError where options do not go together, and as the training."""
     if options.seeds < 1:
-        raise ValueError(f"{options.seeds} seeds: train at least 1")
+        raise RequestError(f"{options.seeds} seeds: train at least 1")
     chosen = plan(options)
     found = train_plan(
         chosen,

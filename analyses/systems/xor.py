@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headlab.analyses.options.xor import BuildOptions, TrainOptions
+from headlab.interp.errors import RequestError, UnknownName
 from headlab.models.checkpoints import Checkpoint, save
 from headlab.models.constructed import Constructed
 from headlab.models.hooked import HookedTransformer
@@ -29,7 +30,7 @@ def task(checkpoint: Checkpoint) -> XorTask:
 def build(options: BuildOptions) -> Checkpoint:
     """Construct, evaluate and save. Raises KeyError for another variant, ValueError for an impossible task or width."""
     if options.variant != VARIANT:
-        raise KeyError(f"no variant '{options.variant}' of xor: there is {VARIANT}")
+        raise UnknownName(f"no variant '{options.variant}' of xor: there is {VARIANT}")
     xor = XorTask(options.bits, options.targets)
     made = limit(
         xor,
@@ -61,12 +62,12 @@ def train(options: TrainOptions, progress: Callable[[str, int, int], None] | Non
     """The JSON of `headlab train`. Raises ValueError where heads and targets differ in number, and as the training."""
     heads = options.heads if options.heads is not None else len(options.targets or (0, 1))
     if heads < 1:
-        raise ValueError(f"{heads} heads: sparse parity needs at least 1")
+        raise RequestError(f"{heads} heads: sparse parity needs at least 1")
     targets = options.targets if options.targets is not None else tuple(range(heads))
     if len(targets) != heads:
-        raise ValueError(f"{heads} heads for {len(targets)} targets: the model takes one head per target")
+        raise RequestError(f"{heads} heads for {len(targets)} targets: the model takes one head per target")
     if options.seeds < 1:
-        raise ValueError(f"{options.seeds} seeds: train at least 1")
+        raise RequestError(f"{options.seeds} seeds: train at least 1")
     xor = XorTask(options.bits, targets)
     seeds = range(options.common.seed, options.common.seed + options.seeds)
     if options.method == "feed-forward":

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from headlab.interp.errors import RequestError, UnknownName
 from headlab.interp.statistics import Share, share
 from headlab.models.checkpoints import load_training, save_training
 from headlab.models.hooked import Architecture, HookedTransformer
@@ -41,7 +42,7 @@ def recipe(name: str = "standard", *, steps: int | None = None, lr: float | None
     listing the names there are.
     """
     if name not in RECIPES:
-        raise KeyError(f"no recipe '{name}' for retrieval: there are {', '.join(RECIPES)}")
+        raise UnknownName(f"no recipe '{name}' for retrieval: there are {', '.join(RECIPES)}")
     own_steps, own_lr = RECIPES[name]
     steps = own_steps if steps is None else steps
     return Recipe(
@@ -135,9 +136,9 @@ def train(
 def require_trainable(family: Family, architecture: Architecture, seeds: Sequence[int], *, grow: bool = False) -> None:
     """Raise ValueError for no seeds, and for growing sequences where seeds cannot train together."""
     if not seeds:
-        raise ValueError("no seeds: train at least 1")
+        raise RequestError("no seeds: train at least 1")
     if grow and not _together(family, architecture):
-        raise ValueError("growing sequences are for one layer without positions only: leave out grow")
+        raise RequestError("growing sequences are for one layer without positions only: leave out grow")
 
 
 def _together(family: Family, architecture: Architecture) -> bool:

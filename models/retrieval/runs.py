@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from headlab.interp.errors import RequestError
 from headlab.models import bundle
 from headlab.models.checkpoints import RUNS, Checkpoint, load_runs, save, save_runs
 from headlab.models.hooked import Architecture
@@ -56,7 +57,7 @@ def train_and_save(
     request = json.loads(json.dumps(asked))  # as it will read when it is loaded again
     if resume:
         if _asked(out) not in (None, request):
-            raise ValueError(f"'{out}' holds the runs of another request: choose another folder, or leave out resume")
+            raise RequestError(f"'{out}' holds the runs of another request: choose another folder, or leave out resume")
         if (out / RUNS).is_file() and load_runs(out).get("request") == request:
             return load_runs(out)
     data = draw_data(task.family, seed=data_seed, train=examples)

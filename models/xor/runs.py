@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from headlab.interp.errors import RequestError
 from headlab.models import bundle
 from headlab.models.checkpoints import RUNS, Checkpoint, load_runs, save, save_runs, weights_of
 from headlab.models.xor import feedforward
@@ -148,5 +149,5 @@ def train_feedforward(
 def _finished(out: Path, request: dict[str, Any]) -> dict[str, Any]:
     found = load_runs(out)
     if found.get("request") != request:
-        raise ValueError(f"'{out}' holds the runs of another request: choose another folder, or train without resume")
+        raise RequestError(f"'{out}' holds the runs of another request: choose another folder, or train without resume")
     return found

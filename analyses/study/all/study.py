@@ -17,6 +17,7 @@ from headlab.analyses.study.all.page import build_page, rows_of
 from headlab.analyses.study.folder import require_folder, write_file
 from headlab.analyses.study.retrieval.real import wanted_sources
 from headlab.analyses.systems import SYSTEMS
+from headlab.interp.errors import RequestError, WorkFailed
 from headlab.models.bundle import write_json
 
 LONGEST_FIRST = ("tree", "retrieval", "xor", "esp")
@@ -33,7 +34,7 @@ def run(options: StudyOptions, report: Report | None = None) -> dict[str, Any]:
     """
     started = time.monotonic()
     if options.workers < 1:
-        raise ValueError(f"{options.workers} workers: at least 1 study runs at a time")
+        raise RequestError(f"{options.workers} workers: at least 1 study runs at a time")
     wanted_sources(options_of("retrieval", options))  # a wrong place is said before hours of training
     require_folder(options.out)
     _require_same_request(options)
@@ -63,7 +64,7 @@ def run(options: StudyOptions, report: Report | None = None) -> dict[str, Any]:
     write_file(options.out / "index.html", build_page(ordered, command_of(options)).encode())
     if results["failed"]:
         told = "; ".join(f"{system}: {sentence}" for system, sentence in results["failed"].items())
-        raise RuntimeError(f"not every study was finished ({told}); the others are in '{options.out}'")
+        raise WorkFailed(f"not every study was finished ({told}); the others are in '{options.out}'")
     return results | {"report": str(options.out / "index.html")}
 
 
@@ -89,7 +90,7 @@ def _require_same_request(options: StudyOptions) -> None:
         except ValueError:
             held = None
         if held != own:
-            raise ValueError(f"'{options.out}' holds studies of another request ({held}): choose another --out")
+            raise RequestError(f"'{options.out}' holds studies of another request ({held}): choose another --out")
     write_json(path, own)
 
 

@@ -18,6 +18,7 @@ from headlab.analyses.study.xor.measure import Results, measure
 from headlab.analyses.study.xor.page import Pictures, build_page, opening
 from headlab.analyses.study.xor.plan import FULL, QUICK
 from headlab.analyses.study.xor.verdicts import claims
+from headlab.interp.errors import RequestError
 from headlab.models.checkpoints import versions
 
 STAGES = 10
@@ -31,7 +32,7 @@ def run(options: StudyOptions, report: Report | None = None) -> dict[str, Any]:
     """
     started = time.monotonic()
     if options.common.device != "cpu":
-        raise ValueError(f"the sparse XOR study runs on the CPU, not on {options.common.device}: leave out --device")
+        raise RequestError(f"the sparse XOR study runs on the CPU, not on {options.common.device}: leave out --device")
     plan = QUICK if options.quick else FULL
     require_folder(options.out)
     done = 0
