@@ -19,7 +19,7 @@ from transformer_lens.hook_points import HookPoint
 from headlab.interp.errors import RequestError
 from headlab.models.attention_maps import attention_map, require_attention_map
 from headlab.models.encoders import EncodedEmbed, PlacedEmbed, QueryEmbed, activation_function
-from headlab.models.retrieval.outer import Outer
+from headlab.models.outer import Outer
 
 
 class TiedUnembed(nn.Module):
@@ -204,7 +204,7 @@ class ProductUnembed(nn.Module):
 class PolynomialUnembed(nn.Module):
     """One output: a polynomial of successive residual coordinates, the first of which is `first`.
 
-    coefficients, exponents: as in headlab.models.retrieval.outer.Outer. There is no W_U.
+    coefficients, exponents: as in headlab.models.outer.Outer. There is no W_U.
     """
 
     def __init__(

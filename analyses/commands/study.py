@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from headlab.analyses.commands.progress import progress_bar
 from headlab.analyses.commands.tables import print_table
+from headlab.analyses.progress import progress_bar
 
 
 def run(options: Any) -> dict[str, Any]:

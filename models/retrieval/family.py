@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from headlab.interp.errors import RequestError, UnknownName
-from headlab.models.retrieval.outer import Outer, linear
+from headlab.models.outer import Outer, linear
 
 Kind = Literal["projection", "distance"]
 KINDS: tuple[str, ...] = ("projection", "distance")

@@ -11,8 +11,8 @@ from headlab.analyses.options.retrieval import BuildOptions, TrainOptions
 from headlab.analyses.systems import system
 from headlab.interp.roles import score
 from headlab.models.checkpoints import load
+from headlab.models.outer import product
 from headlab.models.retrieval.family import nearest_points
-from headlab.models.retrieval.outer import product
 
 ROOM = system("retrieval")
 

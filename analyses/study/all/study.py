@@ -10,8 +10,8 @@ from typing import Any
 
 from joblib import Parallel, delayed
 
-from headlab.analyses.commands.progress import Report
 from headlab.analyses.options.all import StudyOptions
+from headlab.analyses.progress import Report
 from headlab.analyses.study.all.finished import Finished, already, options_of, study
 from headlab.analyses.study.all.page import build_page, rows_of
 from headlab.analyses.study.folder import require_folder, write_file

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from headlab.analyses import edge_recovery
-from headlab.analyses.commands.progress import Report
 from headlab.analyses.options.esp import StudyOptions
+from headlab.analyses.progress import Report
 from headlab.analyses.study.esp.compared import compare_with_construction
 from headlab.analyses.study.esp.learned import Study, on_named_graphs, on_the_graph
 from headlab.analyses.study.esp.page import build_page, opening

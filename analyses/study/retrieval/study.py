@@ -10,8 +10,8 @@ from typing import Any
 import pandas as pd
 
 from headlab.analyses.claims import Measurement
-from headlab.analyses.commands.progress import Report
 from headlab.analyses.options.retrieval import StudyOptions
+from headlab.analyses.progress import Report
 from headlab.analyses.study.bars import Bar
 from headlab.analyses.study.folder import require_folder, write_report
 from headlab.analyses.study.retrieval import figures

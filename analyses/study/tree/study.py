@@ -10,10 +10,10 @@ from typing import Any
 
 import pandas as pd
 
-from headlab.analyses import bench_generation
+from headlab.analyses.bench import generation as bench_generation
 from headlab.analyses.claims import Measurement
-from headlab.analyses.commands.progress import Report
 from headlab.analyses.options.tree import StudyOptions
+from headlab.analyses.progress import Report
 from headlab.analyses.study.bars import Bar
 from headlab.analyses.study.folder import require_folder, write_report
 from headlab.analyses.study.tree import figures

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from headlab.analyses.commands.progress import Report, steps_of
+from headlab.analyses.progress import Report, steps_of
 from headlab.analyses.study.tree.plans import Job
 from headlab.analyses.study.tree.records import Run, Trained
 from headlab.interp.errors import RequestError

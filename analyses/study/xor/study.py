@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 
 from headlab.analyses.claims import Measurement, count_verdicts
-from headlab.analyses.commands.progress import Report
 from headlab.analyses.options.xor import StudyOptions
+from headlab.analyses.progress import Report
 from headlab.analyses.study.claims_section import claims_figure, heading_of
 from headlab.analyses.study.folder import require_folder, write_report
 from headlab.analyses.study.xor import growth_figures, head_figures, map_figures, sample_figures, step_figures
