@@ -13,6 +13,7 @@ from importlib.resources import files
 from typing import Any, Literal
 
 from headlab.interp.errors import UnknownName
+from headlab.interp.interval import Interval
 
 Verdict = Literal["holds", "exceeds", "fails", "not reached", "outside class"]
 VERDICTS: tuple[Verdict, ...] = ("holds", "exceeds", "fails", "not reached", "outside class")
@@ -61,12 +62,13 @@ class Measurement:
     measured: Mapping[str, Any]
     command: str
     paper: str = ""
-    interval: tuple[float, float] | None = None
+    interval: Interval | tuple[float, float] | None = None
     seeds: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The row of `headlab claims --json`."""
-        return asdict(self)
+        interval = None if self.interval is None else list(self.interval)
+        return {**asdict(self), "interval": interval, "level": getattr(self.interval, "level", None)}
 
     def to_row(self) -> dict[str, Any]:
         """The row of a study's table of claims: the figures as the sentence, the interval as two columns."""

@@ -14,6 +14,7 @@ from rich.text import Text
 from headlab.analyses.claims import VERDICTS, Claim, choose
 from headlab.analyses.options.instruments import Claims
 from headlab.interp.errors import RequestError
+from headlab.interp.interval import show_level
 
 NOT_MEASURED = "not measured here"
 
@@ -48,6 +49,7 @@ def _row(claim: Claim, measured: dict[str, Any] | None) -> dict[str, Any]:
         "verdict": None,
         "measured": None,
         "interval": None,
+        "level": None,
         "seeds": None,
         "summary": None,
         "command": f"headlab study {claim.system}",
@@ -119,4 +121,5 @@ def _over(row: dict[str, Any]) -> str:
     if row["interval"] is None:
         return f" [{over}]"
     low, high = row["interval"]
-    return f" [{over}, 95 % interval {low:.3g} to {high:.3g}]"
+    level = "" if row["level"] is None else f"{show_level(row['level'])} "
+    return f" [{over}, {level}interval {low:.3g} to {high:.3g}]"

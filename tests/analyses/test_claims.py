@@ -104,6 +104,7 @@ def test_all_claims_are_listed_and_what_is_missing_names_its_command(tmp_path, c
             "summary": f"{claim.id} measured",
             "measured": {"x": 1.0},
             "interval": [0.25, 0.5],
+            "level": 0.875,
             "seeds": 4,
             "paper": "as printed",
             "command": f"headlab study {claim.system}",
@@ -120,7 +121,7 @@ def test_all_claims_are_listed_and_what_is_missing_names_its_command(tmp_path, c
     shown = " ".join(capsys.readouterr().out.split())
     assert "51 claims: 49 holds; 2 not measured here" in shown
     assert "headlab study retrieval measures R8" in shown
-    assert "[4 seeds, 95 % interval 0.25 to 0.5]" in shown
+    assert "[4 seeds, 87.5 % interval 0.25 to 0.5]" in shown
     assert shown.count("doubtful: known from a digest only") == sum(claim.doubtful for claim in claims.values()) == 5
     assert shown.count("found here") == 12
 
