@@ -50,7 +50,7 @@ def test_the_wheel_holds_what_an_install_needs(tmp_path):
     assert str(tmp_path) in found["where"]
     assert found["graphs"] == [f"{name}.edgelist" for name in ("click", "httpx", "jinja2", "rich")]
     assert "report.html" in " ".join(found["templates"])
-    assert found["claims"] == 51
+    assert found["claims"] == 69
     assert found["sweeps"] == ["esp-accuracy", "esp-thousand", "retrieval-error", "tree-depth", "xor-success"]
     helped = subprocess.run(
         [tmp_path / "env" / "bin" / "headlab", "--help"], capture_output=True, text=True, check=False
