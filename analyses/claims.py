@@ -14,6 +14,7 @@ from importlib.resources import files
 from typing import Any
 
 from headlab.analyses.rules import VERDICTS, Rule, Verdict, judge_figure
+from headlab.interp.errors import UnknownName
 
 UNPORTED = ("tree", "retrieval")  # systems whose studies still return a `Measurement` with its verdict
 
@@ -145,7 +146,7 @@ def choose(ids: Sequence[str]) -> list[Claim]:
     claims = load_claims()
     for name in ids:
         if name not in claims:
-            raise KeyError(f"no claim '{name}': there are {', '.join(claims)}")
+            raise UnknownName(f"no claim '{name}': there are {', '.join(claims)}")
     return [claims[name] for name in ids] if ids else list(claims.values())
 
 

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float
 from scipy import stats
 from torch import Tensor
 
+from headlab.interp.errors import RequestError, UnknownName
 from headlab.interp.render.figure import Figure
 from headlab.interp.render.grid import effect_grid
 
@@ -86,7 +87,7 @@ class PatchResult:
     ) -> tuple[np.ndarray, np.ndarray]:
         """(low, high) of the mean effect of each cell: percentile bootstrap over examples (Efron 1979)."""
         if not 0 < confidence < 1:
-            raise ValueError(f"confidence must lie between 0 and 1, not {confidence}")
+            raise RequestError(f"confidence must lie between 0 and 1, not {confidence}")
         effects = self._effects(metric)
         if effects.shape[-1] == 1:
             return effects[..., 0], effects[..., 0]
@@ -204,7 +205,7 @@ class PatchResult:
         if metric is None:
             return 0
         if metric not in self.metrics:
-            raise KeyError(f"no metric '{metric}': there are {', '.join(self.metrics)}")
+            raise UnknownName(f"no metric '{metric}': there are {', '.join(self.metrics)}")
         return self.metrics.index(metric)
 
     def _effects(self, metric: str | None) -> np.ndarray:

@@ -10,6 +10,8 @@ import numpy as np
 from scipy import stats
 from scipy.special import comb
 
+from headlab.interp.errors import RequestError
+
 Alternative = Literal["two-sided", "less", "greater"]
 Values = Sequence[Any] | np.ndarray
 
@@ -85,18 +87,18 @@ class Chance:
 def _checked(values: Any, name: str, least: int = 1) -> np.ndarray:
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1:
-        raise ValueError(f"{name} must be one number per seed or example, not an array of shape {array.shape}")
+        raise RequestError(f"{name} must be one number per seed or example, not an array of shape {array.shape}")
     if array.size < least:
-        raise ValueError(f"{name} must hold at least {least} number{'s' if least > 1 else ''}; it holds {array.size}")
+        raise RequestError(f"{name} must hold at least {least} number{'s' if least > 1 else ''}; it holds {array.size}")
     bad = int(np.count_nonzero(~np.isfinite(array)))
     if bad:
-        raise ValueError(f"{bad} of the {array.size} numbers in {name} are not finite: leave them out, and say so")
+        raise RequestError(f"{bad} of the {array.size} numbers in {name} are not finite: leave them out, and say so")
     return array
 
 
 def _confidence(confidence: float) -> float:
     if not 0 < confidence < 1:
-        raise ValueError(f"confidence must lie between 0 and 1, not {confidence}")
+        raise RequestError(f"confidence must lie between 0 and 1, not {confidence}")
     return confidence
 
 
@@ -136,7 +138,7 @@ def share(successes: int, trials: int, *, confidence: float = 0.95) -> Share:
     Raises ValueError for no trials, or successes outside 0 to `trials`.
     """
     if trials < 1 or not 0 <= successes <= trials:
-        raise ValueError(
+        raise RequestError(
             f"{successes} successes of {trials} trials is no share: it takes 0 <= successes <= trials >= 1"
         )
     result = stats.binomtest(int(successes), int(trials)).proportion_ci(_confidence(confidence), method="exact")
@@ -157,7 +159,7 @@ def paired_test(
     """
     one, two = _checked(first, "first"), _checked(second, "second")
     if one.size != two.size:
-        raise ValueError(f"pairs need as many numbers on both sides: there are {one.size} and {two.size}")
+        raise RequestError(f"pairs need as many numbers on both sides: there are {one.size} and {two.size}")
     differences = one - two
     moving = differences[
         differences != 0
@@ -241,9 +243,9 @@ def slope(x: Values, y: Values, *, confidence: float = 0.95) -> Estimate:
     """
     across, up = _checked(x, "x", least=3), _checked(y, "y", least=3)
     if across.size != up.size:
-        raise ValueError(f"a slope needs as many x as y: there are {across.size} and {up.size}")
+        raise RequestError(f"a slope needs as many x as y: there are {across.size} and {up.size}")
     if np.ptp(across) == 0:
-        raise ValueError("a slope needs at least two different x")
+        raise RequestError("a slope needs at least two different x")
     if np.ptp(up) == 0:
         return Estimate(0.0, 0.0, 0.0, _confidence(confidence), across.size)
     fit: Any = stats.linregress(across, up)

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from headlab.analyses.claims import VERDICTS, Claim, choose, load_papers
 from headlab.analyses.options.instruments import Claims
+from headlab.interp.errors import RequestError
 
 NOT_MEASURED = "not measured here"
 SHIPPED = "the record that ships"
@@ -38,7 +39,7 @@ def measured_rows(folder: Path) -> dict[str, dict[str, Any]]:
             about = {"date": study.get("date"), "version": study.get("version")}
             full, own = not study.get("skipped"), {row["id"]: {**about, **row} for row in study["claims"]}
         except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"{path} is not a study's results ({error}); remove it or run the study again") from None
+            raise RequestError(f"{path} is not a study's results ({error}); remove it or run the study again") from None
         rows += [(full, path.stat().st_mtime, str(path), row) for row in own.values()]
     rows.sort(key=lambda each: each[:3])
     return {row["id"]: {**row, "results": path, "full": full} for full, _, path, row in rows}

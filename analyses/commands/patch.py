@@ -9,6 +9,7 @@ from headlab.analyses.commands.heads import load_with_heads
 from headlab.analyses.commands.tables import print_table
 from headlab.analyses.options.instruments import Patch
 from headlab.analyses.systems import system
+from headlab.interp.errors import RequestError
 from headlab.interp.patching import patch_contrast
 
 
@@ -18,7 +19,7 @@ def run(options: Patch) -> dict[str, Any]:
     Raises KeyError for a contrast, site or metric that does not exist, and ValueError for fewer than one pair.
     """
     if options.count < 1:
-        raise ValueError(f"{options.count} pairs of runs were asked for: at least 1 is needed")
+        raise RequestError(f"{options.count} pairs of runs were asked for: at least 1 is needed")
     checkpoint = load_with_heads(options.dir, options.common.device)
     task = system(checkpoint.task).task(checkpoint)
     contrasts = task.contrasts(seed=options.common.seed, count=options.count)

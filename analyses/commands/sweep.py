@@ -17,6 +17,7 @@ from headlab.analyses.sweep import grid, plot, table
 from headlab.analyses.sweep.engines import opened
 from headlab.analyses.sweep.run import failures, sweep
 from headlab.analyses.sweep.store import RESULTS, Store
+from headlab.interp.errors import RequestError
 
 ROOT = Path("out/sweeps")
 
@@ -28,11 +29,11 @@ def run(options: Options) -> dict[str, Any]:
     path = grid.find(options.file)
     asked = grid.read(path, small=options.small)
     if asked.runs > grid.MOST_RUNS and not options.yes:
-        raise ValueError(f"'{path}' asks for {asked.runs:,} runs, more than a million: say --yes if that is meant")
+        raise RequestError(f"'{path}' asks for {asked.runs:,} runs, more than a million: say --yes if that is meant")
     folder = options.out or ROOT / asked.name
     shows = options.table or options.plot or bool(options.compare)
     if shows and not (folder / RESULTS).is_file():
-        raise ValueError(f"there are no results in '{folder}': run headlab sweep {options.file} first")
+        raise RequestError(f"there are no results in '{folder}': run headlab sweep {options.file} first")
     units = asked.units()
     answer: dict[str, Any] = {"name": asked.name, "file": str(path), "out": str(folder)}
     with Store(folder) as store:

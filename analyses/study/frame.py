@@ -36,6 +36,7 @@ from typing import Any
 import pandas as pd
 
 from headlab.analyses.claims import Claim, Evidence, count_verdicts, ledger_row, load_claims
+from headlab.analyses.progress import Report
 from headlab.analyses.study.folder import require_folder, write_report
 from headlab.analyses.study.record import (
     Measured,
@@ -48,10 +49,10 @@ from headlab.analyses.study.record import (
     write_part,
 )
 from headlab.analyses.study.words import Words
+from headlab.interp.errors import RequestError, UnknownName
 from headlab.interp.render import ClaimRow, Figure, Section, claims_table, report_page
 from headlab.interp.render.text import plain
 
-Report = Callable[[str, int, int], None]
 SILENT = ("out", "common", "record", "parts")  # options that a command does not repeat
 
 
@@ -108,7 +109,7 @@ class Study:
         unknown = set(options.parts) - {part.name for part in plan}
         if unknown:
             names = ", ".join(part.name for part in plan)
-            raise ValueError(f"there is no part {', '.join(sorted(unknown))} in this plan: there are {names}")
+            raise UnknownName(f"there is no part {', '.join(sorted(unknown))} in this plan: there are {names}")
         require_folder(options.out)
         wanted = [part for part in plan if not options.parts or part.name in options.parts]
         for done, part in enumerate(wanted):
@@ -228,7 +229,7 @@ def command(study: str, options: Any) -> str:
 def seeds_of(options: Any, quick: int) -> int:
     """Seeds of a run. Raises ValueError for fewer than two, which show no spread."""
     if options.seeds < 2:
-        raise ValueError(f"a study needs at least 2 seeds to show a spread, not {options.seeds}")
+        raise RequestError(f"a study needs at least 2 seeds to show a spread, not {options.seeds}")
     return min(options.seeds, quick) if options.quick else options.seeds
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from headlab.analyses.study.folder import write_file
+from headlab.interp.errors import MissingFile, RequestError
 
 DIGITS = 6  # significant digits of an array, which only figures read
 
@@ -146,7 +147,7 @@ def read_part(path: Path) -> dict[str, Any]:
         if not {"part", "key", "config", "tables", "arrays"} <= set(content):
             raise ValueError("entries are missing")
     except (ValueError, TypeError) as error:
-        raise ValueError(f"'{path}' is not a part of a record ({error}): remove it, it is measured again") from None
+        raise RequestError(f"'{path}' is not a part of a record ({error}): remove it, it is measured again") from None
     return content
 
 
@@ -154,7 +155,7 @@ def read_record(folder: Path) -> Record:
     """Every part in `folder`. Raises FileNotFoundError where there is none."""
     parts = [read_part(path) for path in sorted(folder.glob("*.json"))] if folder.is_dir() else []
     if not parts:
-        raise FileNotFoundError(f"'{folder}' holds no record: give the folder 'record' that a study has written")
+        raise MissingFile(f"'{folder}' holds no record: give the folder 'record' that a study has written")
     parts.sort(key=lambda part: part["order"])
     return Record({part["part"]: part for part in parts})
 

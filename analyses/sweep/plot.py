@@ -12,6 +12,7 @@ from headlab.analyses.sweep.configuration import Unit
 from headlab.analyses.sweep.grid import Sweep
 from headlab.analyses.sweep.store import Store
 from headlab.analyses.sweep.table import FIGURE, Group, groups
+from headlab.interp.errors import RequestError
 from headlab.interp.render.axis import Axis
 from headlab.interp.render.curves import CurvePanel, curve_chart
 from headlab.interp.render.figure import Figure
@@ -33,11 +34,11 @@ def chart(sweep: Sweep, units: Sequence[Unit], store: Store, measure: str | None
     for group in found:
         value = group.setting.get(x)
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ValueError(f"{x} is no number that varies in this sweep: name another as x in [plot] of its file")
+            raise RequestError(f"{x} is no number that varies in this sweep: name another as x in [plot] of its file")
         label = ", ".join(f"{name} {told}" for name, told in group.setting.items() if name != x and told is not None)
         lines.setdefault(label, []).append(group)
     if len(lines) > MOST_LINES:
-        raise ValueError(f"the chart would have {len(lines)} lines, more than {MOST_LINES}: plot a smaller grid")
+        raise RequestError(f"the chart would have {len(lines)} lines, more than {MOST_LINES}: plot a smaller grid")
     many = len(lines)
     curves = [_curve(x, y, label, rows, i / max(1, many)) for i, (label, rows) in enumerate(lines.items())]
     curves = [curve for curve in curves if curve is not None]

@@ -10,6 +10,7 @@ import numpy as np
 from headlab.analyses.claims import Claim, load_claims
 from headlab.analyses.study.all.finished import Finished
 from headlab.analyses.study.claims_section import rules_of
+from headlab.analyses.tasks import task_entry
 from headlab.interp.render import (
     Axis,
     ClaimRow,
@@ -25,12 +26,6 @@ from headlab.interp.render import (
     report_page,
 )
 
-ASKED = {
-    "esp": ("Endpoint selection", "Which end of an arc does a selector name?"),
-    "retrieval": ("Generalised retrieval", "How many heads does a function of D minima over a sequence need?"),
-    "xor": ("Sparse XOR", "Can one gradient step find two hidden bits?"),
-    "tree": ("Tree path-finding", "Which head looks up parents, and which one goes back down?"),
-}
 NOT_MEASURED = "not measured"
 
 
@@ -68,7 +63,7 @@ def build_page(studies: Sequence[Finished], command: str) -> str:
         verdicts_label=f"{len(judged)} of {len(rows)} claims tested:",
         verdicts=counts,
         verdicts_link="#esp",
-        links=[(ASKED[each.system][0], f"{each.system}/index.html") for each in done],
+        links=[(task_entry(each.system).title, f"{each.system}/index.html") for each in done],
         hero=chart,
         sections=[_section(each, [row for row in rows if row["system"] == each.system]) for each in studies],
         footer=f"Offline report, no requests. Made by “{command}”; the studies took {number(round(seconds))} s.",
@@ -93,7 +88,8 @@ def _counted(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def _section(each: Finished, rows: Sequence[Mapping[str, Any]]) -> Section:
-    name, question = ASKED[each.system]
+    entry = task_entry(each.system)
+    name, question = entry.title, entry.question
     if each.results is None:
         return Section(f"{name}. {question}", "This study failed", each.failure, [_claims(rows)], anchor=each.system)
     return Section(
@@ -130,7 +126,7 @@ def heads_chart(studies: Sequence[Finished]) -> Figure | None:
         heads = sorted(int(count) for count in table["values"])
         values = [np.asarray(table["values"][str(count)], dtype=float) for count in heads]
         middle = [float(np.median(one)) for one in values]
-        name = ASKED[each.system][0]
+        name = task_entry(each.system).title
         curve = Curve(
             heads,
             middle,

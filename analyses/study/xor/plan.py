@@ -8,6 +8,7 @@ from typing import Any
 
 from headlab.analyses.options.xor import StudyOptions
 from headlab.analyses.study.frame import Part
+from headlab.interp.errors import RequestError
 
 MODULE = "headlab.analyses.study.xor"
 STARTS = ("antisymmetric", "independent", "orthogonal", "equal")
@@ -24,7 +25,7 @@ def width_of(bits: int, factor: float = 6.0) -> int:
 def plan(options: StudyOptions) -> list[Part]:
     """The parts, in order. Raises ValueError for a device other than the CPU, on which the closed forms run."""
     if options.common.device != "cpu":
-        raise ValueError(f"the sparse XOR study runs on the CPU, not on {options.common.device}: leave out --device")
+        raise RequestError(f"the sparse XOR study runs on the CPU, not on {options.common.device}: leave out --device")
     sizes: Mapping[str, Mapping[str, Any]] = QUICK if options.quick else FULL
     return parts(sizes, options.common.seed)
 

@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float
 
 from headlab.analyses.study.frame import Work
 from headlab.analyses.study.record import Measured, Table
+from headlab.interp.errors import RequestError
 from headlab.interp.statistics import Estimate, slope
 from headlab.models.xor.descent import Rule, descend, step
 from headlab.models.xor.ensemble import draw, step_size
@@ -159,14 +160,14 @@ def exponent(
     Raises ValueError for fewer than three curves, or one on which `level` is never reached.
     """
     if len(curves) < 3:
-        raise ValueError(f"an exponent takes at least 3 values of d, not {len(curves)}")
+        raise RequestError(f"an exponent takes at least 3 values of d, not {len(curves)}")
     table = [getattr(curve, which) for curve in curves]
     sizes = [getattr(curve, by) for curve in curves]
     logs = np.log(sizes)
     found = {size: needed(c.counts, t.mean(axis=0), level) for size, c, t in zip(sizes, curves, table, strict=True)}
     for size, count in found.items():
         if not np.isfinite(count):
-            raise ValueError(f"a share of {level} is never reached at {by} = {size}: add larger sample counts")
+            raise RequestError(f"a share of {level} is never reached at {by} = {size}: add larger sample counts")
     rng = np.random.default_rng(seed)
     slopes = []
     for _ in range(RESAMPLES):

@@ -1,6 +1,6 @@
 import torch
 
-from headlab.analyses.bench_training import TrainingCase, difference, measure, one_by_one, together
+from headlab.analyses.bench.training import TrainingCase, difference, measure, one_by_one, together
 
 CASE = TrainingCase("complete:5", seeds=2, steps=5, quick_steps=2)
 

@@ -19,8 +19,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from headlab.analyses.bench_patching import keep_memory
-from headlab.analyses.watched import watch
+from headlab.analyses.bench.patching import keep_memory
+from headlab.analyses.bench.watched import watch
 from headlab.models.hooked import Architecture
 from headlab.models.recipe import Recipe, learning_rate
 from headlab.models.retrieval.architecture import architecture, start

@@ -1,6 +1,6 @@
 """The benchmark's records, on a small case: what is compared is equal as far as it says."""
 
-from headlab.analyses.bench_xor import Case, measure
+from headlab.analyses.bench.xor import Case, measure
 from headlab.analyses.study.xor.scale import measure as one_step
 
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from headlab.analyses.bench_sweep import run
-from headlab.analyses.machine_rate import beside_floor, multiply_adds_per_second
+from headlab.analyses.bench.lower_bound import beside_floor, multiply_adds_per_second
+from headlab.analyses.bench.sweep import run
 
 
 def test_both_sides_reach_no_error_at_the_same_step():

@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
-from headlab.analyses.bench_patching import keep_memory
-from headlab.analyses.watched import watch
+from headlab.analyses.bench.patching import keep_memory
+from headlab.analyses.bench.watched import watch
 from headlab.models.esp.graphs import read_graph
 from headlab.models.esp.many import ManySeeds
 from headlab.models.esp.recipes import Plan, plan

@@ -18,8 +18,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from headlab.analyses.bench_edges import edges_case
-from headlab.analyses.bench_equality import SWEEPS, equality, peer
+from headlab.analyses.bench.edges import edges_case
+from headlab.analyses.bench.equality import SWEEPS, equality, peer
 from headlab.interp.patching import patch_sweep
 from headlab.models.hooked import Architecture, HookedTransformer, build, initialise
 

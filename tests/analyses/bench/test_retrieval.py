@@ -1,7 +1,7 @@
 import pytest
 
-from headlab.analyses import bench_retrieval
-from headlab.analyses.bench_retrieval import Case, difference, measure
+from headlab.analyses.bench import retrieval as bench_retrieval
+from headlab.analyses.bench.retrieval import Case, difference, measure
 
 
 @pytest.mark.parametrize("encoder", ["linear", "mlp"])

@@ -11,6 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from headlab.interp.errors import RequestError
+
 
 @dataclass(frozen=True)
 class Outer:
@@ -25,19 +27,19 @@ class Outer:
 
     def __post_init__(self) -> None:
         if not self.coefficients or len(self.coefficients) != len(self.exponents):
-            raise ValueError(
+            raise RequestError(
                 f"F0 has {len(self.coefficients)} coefficients and {len(self.exponents)} rows of exponents: "
                 "give as many of one as of the other, at least 1"
             )
         if not all(math.isfinite(value) for value in self.coefficients):
-            raise ValueError("a coefficient of F0 is not finite")
+            raise RequestError("a coefficient of F0 is not finite")
         if len({len(row) for row in self.exponents}) > 1:
-            raise ValueError("the rows of exponents of F0 differ in length: each has one exponent per coordinate")
+            raise RequestError("the rows of exponents of F0 differ in length: each has one exponent per coordinate")
         if any(power < 0 for row in self.exponents for power in row):
-            raise ValueError("F0 has a negative exponent: a polynomial has none")
+            raise RequestError("F0 has a negative exponent: a polynomial has none")
         for coordinate in range(self.coordinates):
             if not any(row[coordinate] and value for row, value in zip(self.exponents, self.coefficients, strict=True)):
-                raise ValueError(f"F0 does not depend on coordinate {coordinate}: it must be sensitive to every one")
+                raise RequestError(f"F0 does not depend on coordinate {coordinate}: it must be sensitive to every one")
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Outer:

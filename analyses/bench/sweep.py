@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from headlab.analyses.bench_patching import keep_memory
+from headlab.analyses.bench.patching import keep_memory
 from headlab.analyses.sweep.configuration import Configuration, Unit
 from headlab.analyses.sweep.work import work
 from headlab.models.esp.graphs import read_graph
