@@ -74,6 +74,7 @@ def commands() -> dict[str, Any]:
     }
 
 
+_WITHOUT_TORCH = ("claims",)  # commands that only read, and answer at once
 _CONFIG = (tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes, tyro.conf.FlagCreatePairsOff)
 _DEVICE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOMEM)
 _MEMORY = re.compile("out of memory|can't allocate memory|not enough memory", re.IGNORECASE)
@@ -127,10 +128,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         command, options = parse(arguments)
         module = importlib.import_module(f"headlab.analyses.commands.{command.replace('-', '_')}")
-        import torch
+        if command not in _WITHOUT_TORCH:
+            import torch
 
-        torch.set_num_threads(1)
-        _require_device(options.common.device)
+            torch.set_num_threads(1)
+            _require_device(options.common.device)
         result = module.run(options)
         return _write(module, result, options.common.json)
     except KeyboardInterrupt:
