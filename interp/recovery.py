@@ -11,6 +11,7 @@ from jaxtyping import Float
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from headlab.interp.circuits import Circuit, Edge
+from headlab.interp.errors import RequestError, UnknownName
 from headlab.interp.paths import EdgeEffects, Ranking
 
 
@@ -69,22 +70,24 @@ def recovery(
 
     The chance level ranks the same edges in `draws` random orders, drawn with `seed`. A circuit is true under its own
     kind of ablation: to compare across kinds, pass its edges. contested: edges that act singly and that nothing needs
-    (a cancelling pair); they are neither true nor false, and not scored. Raises ValueError for another kind, for a truth that
+    (a cancelling pair), neither true nor false, and not scored. Raises ValueError for another kind, for a truth that
     holds none or all of the edges, and for fewer than one draw; KeyError for a true edge that was not measured.
     """
     if isinstance(truth, Circuit):
         kind = truth.ablation.partition(":")[0]
         if effects.kind != kind and (effects.kind, kind) != ("patch", "resample"):
-            raise ValueError(
+            raise RequestError(
                 f"the circuit is true under {truth.ablation}, the effects are of {effects.kind}: measure under "
                 "the same kind, or pass the circuit's edges"
             )
     edges = truth.edges if isinstance(truth, Circuit) else frozenset(truth)
     missing = sorted(edges - set(effects.edges))
     if missing:
-        raise KeyError(f"the true edge '{missing[0]}' was not measured: give effects of every true edge")
+        raise UnknownName(f"the true edge '{missing[0]}' was not measured: give effects of every true edge")
     scores = dict(zip(effects.edges, effects.scores(ranking).tolist(), strict=True))
-    return rank(scores, edges, contested=contested, ranking=ranking, method=effects.method, seed=seed, draws=draws)
+    return rank(
+        scores, edges, contested=contested, ranking=ranking, method=effects.method, seed=seed, draws=draws, what="edges"
+    )
 
 
 def rank(
@@ -96,6 +99,7 @@ def rank(
     method: str = "",
     seed: int = 0,
     draws: int = 1000,
+    what: str = "items",
 ) -> Recovery:
     """How well scores of anything (edges, heads, sites) find what is true: `recovery` without effects.
 
@@ -105,24 +109,26 @@ def rank(
         contested: items that are not scored.
         ranking, method: in words, for the result.
         seed, draws: of the chance levels: the same items in that many random orders.
+        what: what the items are, for an error's sentence.
 
     Raises:
-        ValueError: for scores that are not finite, a truth that holds none or all of the items, and for fewer than one
+        RequestError: for scores that are not finite, a truth that holds none or all of the items, and for fewer than one
             draw.
     """
     if draws < 1:
-        raise ValueError(f"{draws} draws: the chance level needs at least 1")
+        raise RequestError(f"{draws} draws: the chance level needs at least 1")
     true, masked = frozenset(truth), frozenset(contested)
     items = [item for item in scores if item not in masked]
     labels = np.array([item in true for item in items])
     values = np.array([scores[item] for item in items], dtype=float)
     if not np.isfinite(values).all():
-        raise ValueError(f"{(~np.isfinite(values)).sum()} of {len(values)} scores are not finite")
+        raise RequestError(f"{(~np.isfinite(values)).sum()} of {len(values)} scores are not finite")
     if labels.all() or not labels.any():
-        raise ValueError(f"{labels.sum()} of {len(labels)} edges are true: there is nothing to tell apart")
+        raise RequestError(f"{labels.sum()} of {len(labels)} {what} are true: there is nothing to tell apart")
     random_auroc, random_precision = _random_orders(tuple(labels.tolist()), draws, seed)
     count = int(labels.sum())
     cut = np.sort(values)[::-1][count - 1]
+    apart = [scores[item] > cut for item in scores if item in masked]
     above, tied = values > cut, values == cut
     kept = values >= 0.05 * values.max() if values.max() > 0 else np.zeros(len(values), dtype=bool)
     return Recovery(

@@ -103,7 +103,7 @@ def _patterns(view: View) -> list[Tensor]:
 
 
 def attention(view: View) -> Scored:
-    """How much the reader attends where it reads (keys and values), or how sharply it attends at all (queries, ends)."""
+    """How much the reader attends where it reads (keys and values), or how sharply at all (queries, ends)."""
     patterns, read = _patterns(view), list(view.read)
 
     def score(edge: Edge) -> float:
