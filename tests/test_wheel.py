@@ -80,7 +80,7 @@ def test_the_wheel_holds_what_an_install_needs(installed, tmp_path):
     assert all(str(site / "headlab") in path for path in found["where"])
     assert found["graphs"] == [f"{name}.edgelist" for name in ("click", "httpx", "jinja2", "rich")]
     assert "report.html" in " ".join(found["templates"])
-    assert found["claims"] == 51
+    assert found["claims"] == 69
     assert found["sweeps"] == ["esp-accuracy", "esp-thousand", "retrieval-error", "tree-depth", "xor-success"]
     assert found["notices"] == ["LICENSE", "NOTICE"]
     assert found["typed"]
