@@ -8,7 +8,7 @@ import numpy as np
 
 from headlab.analyses.claims import Measurement, judge_bound
 from headlab.models.esp.constructed import construct
-from headlab.models.esp.evaluation import Evaluation, evaluate
+from headlab.models.esp.evaluation import EspEvaluation, evaluate
 from headlab.models.esp.feedback import minimum_feedback_arc_set
 from headlab.models.esp.graphs import BUNDLED, Digraph, read_graph
 from headlab.models.esp.task import EspTask
@@ -53,7 +53,9 @@ def _random_multigraphs(count: int, seed: int) -> list[Digraph]:
     return made
 
 
-def _evaluated(graphs: Iterable[Digraph], variant: str, *, induction: bool = False) -> list[tuple[Digraph, Evaluation]]:
+def _evaluated(
+    graphs: Iterable[Digraph], variant: str, *, induction: bool = False
+) -> list[tuple[Digraph, EspEvaluation]]:
     found = []
     for graph in graphs:
         task = EspTask(graph, induction)
