@@ -18,13 +18,16 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import make_dataclass
 from typing import Annotated, Any, Union
 
 import tyro
 
-from headlab.analyses.options import all as all_systems
-from headlab.analyses.options import esp, instruments, retrieval, sweep, tree, xor
+from headlab.analyses.options import instruments
+from headlab.analyses.options.all import StudyOptions as StudyOfAllOptions
+from headlab.analyses.options.retrieval import HeadsNeeded
+from headlab.analyses.options.sweep import Sweep
+from headlab.analyses.tasks import TASKS
 from headlab.interp.errors import RequestError, WorkFailed
 
 
@@ -37,59 +40,41 @@ def _choice(**options: Any) -> Any:
     return Union[tuple(_named(each, name) for name, each in options.items())]  # noqa: UP007
 
 
-@dataclass(frozen=True)
-class Study:
-    """Train, construct, analyse, and write the report of one system or of all."""
+def commands() -> dict[str, Any]:
+    """name -> class of the arguments of every command; those of study, build and train are a class for each task."""
 
-    task: _choice(  # type: ignore[valid-type]
-        esp=esp.StudyOptions,
-        tree=tree.StudyOptions,
-        xor=xor.StudyOptions,
-        retrieval=retrieval.StudyOptions,
-        all=all_systems.StudyOptions,
-    )
+    def for_each_task(kind: str, text: str, **more: Any) -> type:
+        options = {name: getattr(entry.options, kind) for name, entry in TASKS.items()}
+        return make_dataclass(kind, [("task", _choice(**options, **more))], frozen=True, namespace={"__doc__": text})
+
+    return {
+        "study": for_each_task(
+            "StudyOptions",
+            "Train, construct, analyse, and write the report of one task or of all.",
+            all=StudyOfAllOptions,
+        ),
+        "build": for_each_task("BuildOptions", "Constructed weights into a checkpoint."),
+        "train": for_each_task("TrainOptions", "Learned weights into checkpoints."),
+        "evaluate": instruments.Evaluate,
+        "ablate": instruments.Ablate,
+        "patch": instruments.Patch,
+        "score": instruments.Score,
+        "roles": instruments.Roles,
+        "align": instruments.Align,
+        "circuit": instruments.Circuit,
+        "compare": instruments.Compare,
+        "certify": instruments.Certify,
+        "render": instruments.Render,
+        "info": instruments.Info,
+        "heads-needed": HeadsNeeded,
+        "sweep": Sweep,
+        "claims": instruments.Claims,
+        "bench": instruments.Bench,
+        "notebooks": instruments.Notebooks,
+    }
 
 
-@dataclass(frozen=True)
-class Build:
-    """Constructed weights into a checkpoint."""
-
-    task: _choice(  # type: ignore[valid-type]
-        esp=esp.BuildOptions, tree=tree.BuildOptions, xor=xor.BuildOptions, retrieval=retrieval.BuildOptions
-    )
-
-
-@dataclass(frozen=True)
-class Train:
-    """Learned weights into checkpoints."""
-
-    task: _choice(  # type: ignore[valid-type]
-        esp=esp.TrainOptions, tree=tree.TrainOptions, xor=xor.TrainOptions, retrieval=retrieval.TrainOptions
-    )
-
-
-COMMANDS: dict[str, type] = {
-    "study": Study,
-    "build": Build,
-    "train": Train,
-    "evaluate": instruments.Evaluate,
-    "ablate": instruments.Ablate,
-    "patch": instruments.Patch,
-    "score": instruments.Score,
-    "roles": instruments.Roles,
-    "align": instruments.Align,
-    "circuit": instruments.Circuit,
-    "compare": instruments.Compare,
-    "certify": instruments.Certify,
-    "render": instruments.Render,
-    "info": instruments.Info,
-    "heads-needed": retrieval.HeadsNeeded,
-    "sweep": sweep.Sweep,
-    "claims": instruments.Claims,
-    "bench": instruments.Bench,
-    "notebooks": instruments.Notebooks,
-}
-
+_WITHOUT_TORCH = ("claims",)  # commands that only read, and answer at once
 _CONFIG = (tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes, tyro.conf.FlagCreatePairsOff)
 _DEVICE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOMEM)
 _MEMORY = re.compile("out of memory|can't allocate memory|not enough memory", re.IGNORECASE)
@@ -97,17 +82,19 @@ _MEMORY = re.compile("out of memory|can't allocate memory|not enough memory", re
 
 def parse(arguments: Sequence[str]) -> tuple[str, Any]:
     """The command's name and its options. Raises ValueError with one sentence where the arguments are wrong."""
-    union = _choice(**COMMANDS)
+    kinds = commands()
     arguments = list(arguments)
     errors = io.StringIO()
     try:
         with contextlib.redirect_stderr(errors):
-            options: Any = tyro.cli(union, args=list(arguments), prog="headlab", config=_CONFIG, description=__doc__)
+            options: Any = tyro.cli(
+                _choice(**kinds), args=list(arguments), prog="headlab", config=_CONFIG, description=__doc__
+            )
     except SystemExit as stop:
         if stop.code in (0, None):
             raise
         raise RequestError(_one_line(errors.getvalue())) from None
-    command = next(name for name, kind in COMMANDS.items() if isinstance(options, kind))
+    command = next(name for name, kind in kinds.items() if isinstance(options, kind))
     return command, options if not hasattr(options, "task") else options.task
 
 
@@ -141,10 +128,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         command, options = parse(arguments)
         module = importlib.import_module(f"headlab.analyses.commands.{command.replace('-', '_')}")
-        import torch
+        if command not in _WITHOUT_TORCH:
+            import torch
 
-        torch.set_num_threads(1)
-        _require_device(options.common.device)
+            torch.set_num_threads(1)
+            _require_device(options.common.device)
         result = module.run(options)
         return _write(module, result, options.common.json)
     except KeyboardInterrupt:

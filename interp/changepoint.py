@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 from scipy.special import logsumexp
 
 from headlab.interp.errors import RequestError
+from headlab.interp.interval import Interval
 from headlab.interp.statistics import Estimate, Values
 
 
@@ -210,7 +211,7 @@ def _phase(
         low, middle, high = (
             float(points[order][min(int(np.searchsorted(reached, q - 1e-12)), len(order) - 1)]) for q in tails
         )
-        return Estimate(middle, low, high, confidence, len(np.unique(points)) + 1)
+        return Estimate(middle, Interval(low, high, confidence), len(np.unique(points)) + 1)
 
     return Phase(change, estimate(starts), estimate(ends), rise, starts, ends, probability)
 

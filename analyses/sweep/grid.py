@@ -22,8 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from headlab.analyses.sweep.configuration import (
-    RESULT_VERSIONS,
-    TOGETHER,
     Configuration,
     Unit,
     fits,
@@ -31,6 +29,7 @@ from headlab.analyses.sweep.configuration import (
     said,
     takes_list,
 )
+from headlab.analyses.tasks import TASKS
 from headlab.interp.errors import MissingFile, RequestError
 
 OF_FILE = ("name", "seeds", "first_seed", "together", "grid", "plot", "small")
@@ -153,12 +152,12 @@ def read(path: Path, *, small: bool = False) -> Sweep:
 
 def _grid(table: Mapping[str, Any], where: str) -> Grid:
     task = str(table.get("task", ""))
-    if task not in RESULT_VERSIONS:
+    if task not in TASKS:
         problem = f"has the unknown task '{task}'" if task else "has no task"
-        raise RequestError(f"{where} {problem}{_nearest(task, RESULT_VERSIONS)}: there are {_listed(RESULT_VERSIONS)}")
+        raise RequestError(f"{where} {problem}{_nearest(task, TASKS)}: there are {_listed(TASKS)}")
     options = known_options(task)
     _require_known(table, (*OF_GRID, *options), where)
-    counts = {"seeds": 8, "first_seed": 0, "together": TOGETHER[task]} | {
+    counts = {"seeds": 8, "first_seed": 0, "together": TASKS[task].together} | {
         key: table[key] for key in OF_GRID[1:] if key in table
     }
     for key, least in (("seeds", 1), ("first_seed", 0), ("together", 1)):

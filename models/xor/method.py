@@ -5,6 +5,7 @@ Models are ensembles of queries here, no transformers: `headlab.models.xor.runs`
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -40,6 +41,8 @@ class Method:
             raise UnknownName(f"unknown method '{self.name}': choose one of {', '.join(METHODS)}")
         if self.steps is not None and self.steps < 1:
             raise RequestError(f"{self.steps} steps: take at least 1")
+        if self.size is not None and not (0 < self.size < math.inf):
+            raise RequestError(f"size {self.size}: it must be positive and finite")
         if self.name == "one-step" and self.steps not in (None, 1):
             raise RequestError(f"one-step takes 1 step, not {self.steps}: use plain for more")
 
