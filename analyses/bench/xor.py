@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from headlab.analyses.xor_scale import measure_apart
+from headlab.analyses.study.xor.scale import measure_apart
 from headlab.models.xor.descent import population_objective
 from headlab.models.xor.ensemble import Ensemble, default_width, draw
 from headlab.models.xor.samples import gradients_by_sample_count, sample_objective

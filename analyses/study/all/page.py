@@ -39,7 +39,8 @@ def rows_of(studies: Sequence[Finished]) -> list[dict[str, Any]]:
         row = measured.get(claim.id, {"verdict": None, "summary": "", "paper": "", "seeds": None})
         if row["verdict"] is None:
             why = f"the study failed: {failed[claim.system]}" if claim.system in failed else ""
-            row = row | {"summary": why, "verdict": "not in quick" if claim.id in skipped else NOT_MEASURED}
+            missing = "not tested" if claim.not_tested else NOT_MEASURED
+            row = row | {"summary": why, "verdict": "not in quick" if claim.id in skipped else missing}
         rows.append({"id": claim.id, "system": claim.system, "claim": claim.claim, **row})
     return rows
 
@@ -47,7 +48,7 @@ def rows_of(studies: Sequence[Finished]) -> list[dict[str, Any]]:
 def build_page(studies: Sequence[Finished], command: str) -> str:
     """The whole page; its links lead to the studies' own pages beside it."""
     rows = rows_of(studies)
-    judged = [row for row in rows if row["verdict"] not in (NOT_MEASURED, "not in quick")]
+    judged = [row for row in rows if row["verdict"] not in (NOT_MEASURED, "not in quick", "not tested")]
     counts = _counted(judged)
     done = [each for each in studies if each.results]
     chart = heads_chart(done)
@@ -101,12 +102,13 @@ def _claims(rows: Sequence[Mapping[str, Any]]) -> Figure:
     shown = []
     for row in rows:
         claim = known[row["id"]]
-        paper = row["paper"] or ("our own finding" if claim.beyond else "no figure")
+        paper = row.get("paper") or claim.says or ("our own finding" if claim.beyond else "no figure")
         marks = [row["id"]]
         marks += [f"{row['seeds']} models"] if row["seeds"] else []
-        marks += ["the digest's figures are doubtful"] if claim.doubtful else []
+        marks += ["the paper's figures are known second-hand"] if claim.second_hand else []
         verdict = "not in quick" if row["verdict"] == NOT_MEASURED else row["verdict"]
-        text = row["summary"] or ("not measured in this run" if row["verdict"] == NOT_MEASURED else "")
+        text = row["summary"] or claim.not_tested
+        text = text or ("not measured in this run" if row["verdict"] == NOT_MEASURED else "")
         link = f"{row['system']}/index.html#claims"
         shown.append(ClaimRow(row["claim"], paper, text, verdict, detail=", ".join(marks), link=link))
     verdicts = dict.fromkeys(str(each.verdict) for each in shown)

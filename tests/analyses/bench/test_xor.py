@@ -1,7 +1,7 @@
 """The benchmark's records, on a small case: what is compared is equal as far as it says."""
 
 from headlab.analyses.bench.xor import Case, measure
-from headlab.analyses.xor_scale import measure as one_step
+from headlab.analyses.study.xor.scale import measure as one_step
 
 
 def test_brute_force_agrees_and_sampling_keeps_its_error():

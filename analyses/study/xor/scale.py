@@ -7,11 +7,15 @@ import resource
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from headlab.analyses.study.frame import Work
+from headlab.analyses.study.record import Measured, Table
 from headlab.models.xor.descent import Rule, population_objective, step
 from headlab.models.xor.ensemble import draw, step_size
 from headlab.models.xor.task import XorTask
@@ -59,11 +63,18 @@ def measure(bits: int, width: int, seed: int) -> Scale:
 
 def measure_apart(bits: int, width: int, seed: int) -> Scale:
     """The same in a fresh process, whose peak is this work's own. Raises RuntimeError where that process fails."""
-    program = [sys.executable, "-m", "headlab.analyses.xor_scale", str(bits), str(width), str(seed)]
-    done = subprocess.run(program, capture_output=True, text=True, cwd=Path(__file__).parents[1], check=False)
+    program = [sys.executable, "-m", "headlab.analyses.study.xor.scale", str(bits), str(width), str(seed)]
+    done = subprocess.run(program, capture_output=True, text=True, cwd=Path(__file__).parents[3], check=False)
     if done.returncode:
         raise RuntimeError(f"one step at d = {bits} failed in its own process: {done.stderr.strip()[-300:]}")
     return Scale(**json.loads(done.stdout))
+
+
+def scales(config: Mapping[str, Any], work: Work) -> Measured:
+    """One seed at each size of `sizes`, each in a process of its own."""
+    rows = [asdict(measure_apart(bits, width, config["seed"])) for bits, width in config["sizes"]]
+    units = {"draw_seconds": "CPU seconds", "step_seconds": "CPU seconds", "peak_bytes": "bytes"}
+    return {"scale": Table(rows, units | {"loss": "squared error"})}
 
 
 if __name__ == "__main__":
