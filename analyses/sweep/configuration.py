@@ -15,7 +15,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 # Raised by hand where the same configuration begins to give other results: its runs are then made anew.
 RESULT_VERSIONS: Mapping[str, int] = MappingProxyType({"esp": 1, "retrieval": 1, "tree": 1, "xor": 1})
 TOGETHER: Mapping[str, int] = MappingProxyType({"esp": 32, "retrieval": 8, "tree": 5, "xor": 16})
-NOT_SWEPT = ("out", "seeds", "resume", "common")
+NOT_SWEPT = ("out", "seeds", "resume", "memory", "common")
 
 
 @cache

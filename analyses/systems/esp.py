@@ -32,7 +32,7 @@ def task(checkpoint: Checkpoint) -> EspTask:
 
 def build(options: BuildOptions) -> Checkpoint:
     """Construct, evaluate and save. Raises ValueError or KeyError where graph and variant do not go together."""
-    esp = EspTask(read_graph(options.graph), options.induction)
+    esp = EspTask(read_graph(options.graph, memory=options.memory), options.induction)
     made = construct(
         esp, options.variant, tied=options.tied, sink=options.sink, dtype=options.dtype, device=options.common.device
     )
@@ -46,7 +46,7 @@ def train(options: TrainOptions, progress: Callable[[str, int, int], None] | Non
     An interrupted training leaves its state in `out`; `resume` goes on from there, to the result of an unbroken one,
     or returns the finished runs where they are those asked for. Raises ValueError where `out` holds another training.
     """
-    esp = EspTask(read_graph(options.graph), options.induction)
+    esp = EspTask(read_graph(options.graph, memory=options.memory), options.induction)
     if options.seeds < 1:
         raise RequestError(f"training needs at least one seed, not {options.seeds}")
     method = options.method

@@ -37,7 +37,7 @@ def run(options: StudyOptions, report: Report | None = None) -> dict[str, Any]:
     before an interruption stay, and no file is left half-written.
     """
     started = time.monotonic()
-    graph = read_graph(options.graph)
+    graph = read_graph(options.graph, memory=options.memory)
     out = options.out
     require_folder(out)
     seeds = min(options.seeds, QUICK_SEEDS) if options.quick else options.seeds
