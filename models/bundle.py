@@ -2,7 +2,8 @@
 
 Tensor files are named after their content and the manifest names them. A new bundle is made beside its place and
 renamed into it; an existing one changes in the one moment in which its manifest is replaced. Whoever reads, also after
-a kill at any point, finds the old bundle or the new one. Nothing is ever unpickled.
+a kill at any point, finds the old bundle or the new one. The manifest has the checksums of the tensor files and one of
+itself, so that no edited word of it passes for what was written. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import re
 import secrets
 import shutil
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +30,7 @@ from headlab.interp.errors import MissingFile, RequestError, UnknownName
 
 MANIFEST = "checkpoint.json"
 FORMAT = 1
+CHECKSUM = "sha256"
 _TENSOR_FILE = re.compile(r".+-[0-9a-f]{16}\.safetensors")
 
 
@@ -49,7 +52,7 @@ def write(
             name = f"{part}-{digest[:16]}.safetensors"
             manifest["files"][part] = {"file": name, "sha256": digest}
             _write_file(staging / name, content)
-        _write_file(staging / MANIFEST, _to_json(manifest))
+        _write_file(staging / MANIFEST, _to_json(_signed(manifest)))
         if not directory.exists():
             os.rename(staging, directory)
             return directory
@@ -63,29 +66,48 @@ def write(
 
 
 def read(directory: str | Path, kind: str, *, name: str = MANIFEST) -> dict[str, Any]:
-    """The manifest of the bundle in `directory`; `name` is its file's.
+    """The manifest of a bundle. One without a checksum, which earlier versions wrote, is read with a warning.
 
-    Raises FileNotFoundError where there is no such folder, ValueError where it is foreign, damaged, of another kind, or
-    of a format that this version does not read (both formats are named).
+    Args:
+        directory: the bundle's folder.
+        kind: what it must hold, e.g. `checkpoint`.
+        name: the manifest's file name.
+
+    Raises:
+        MissingFile: where there is no such folder.
+        RequestError: where it is foreign, damaged, changed by hand, of another kind, or of a format that this version
+            does not read (both formats are named).
     """
     directory = Path(directory)
     if not directory.exists():
         raise MissingFile(f"there is no folder '{directory}'")
     path = directory / name
     if not path.is_file():
-        raise RequestError(f"'{directory}' is no headlab {kind}: it has no {name}")
+        raise RequestError(f"'{directory}' is not a headlab {kind}: it has no {name}")
     manifest = _read_json(path)
     if not isinstance(manifest, dict) or not isinstance(manifest.get("format"), int) or "kind" not in manifest:
-        raise RequestError(f"'{directory}' is no headlab {kind}: its {name} was written by something else")
-    found = manifest["format"]
-    if found != FORMAT:
-        age = "newer" if found > FORMAT else "older"
-        mend = "install a newer headlab" if found > FORMAT else "train or build it again"
+        raise RequestError(f"'{directory}' is not a headlab {kind}: its {name} was written by something else")
+    version = manifest["format"]
+    if version != FORMAT:
+        age = "newer" if version > FORMAT else "older"
+        remedy = "install a newer headlab" if version > FORMAT else "train or build it again"
         raise RequestError(
-            f"'{directory}' has {kind} format {found}, {age} than the format {FORMAT} that this headlab reads: {mend}"
+            f"'{directory}' has {kind} format {version}, {age} than the format {FORMAT} that this headlab reads: "
+            f"{remedy}"
         )
     if manifest["kind"] != kind:
         raise RequestError(f"'{directory}' holds a {manifest['kind']}, not a {kind}")
+    files = manifest.get("files", {})
+    if not isinstance(files, dict) or not all(
+        isinstance(entry, dict) and all(isinstance(entry.get(key), str) for key in ("file", "sha256"))
+        for entry in files.values()
+    ):
+        raise RequestError(f"'{directory}' is damaged: `files` in its {name} does not name files with their checksums")
+    checksum = manifest.pop(CHECKSUM, None)
+    if checksum is None:
+        warnings.warn(f"'{path}' has no checksum: it was written by an earlier headlab", stacklevel=2)
+    elif checksum != _signed(manifest)[CHECKSUM]:
+        raise RequestError(f"'{path}' was changed after it was written: its content does not match its checksum")
     return manifest
 
 
@@ -113,9 +135,13 @@ def read_tensors(directory: str | Path, manifest: Mapping[str, Any], part: str) 
 
 
 def write_json(path: str | Path, data: Mapping[str, Any]) -> Path:
-    """Write `data` as one JSON file, whole or not at all. Raises ValueError as `write` does."""
+    """Write `data` as one JSON file, whole or not at all; one with a `kind` gets a checksum, which `read` compares.
+
+    Raises RequestError as `write` does.
+    """
     path = Path(path)
-    content = _to_json(plain(data))
+    data = plain(data)
+    content = _to_json(_signed(data) if "kind" in data else data)
     with _parents(path):
         partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
         try:
@@ -161,7 +187,7 @@ def _refuse_foreign(directory: Path) -> None:
     if directory.is_file():
         raise RequestError(f"cannot write to '{directory}': it is a file, choose a folder")
     if directory.is_dir() and not (directory / MANIFEST).exists() and any(directory.iterdir()):
-        raise RequestError(f"'{directory}' holds other files and is no headlab checkpoint: choose another folder")
+        raise RequestError(f"'{directory}' holds other files and is not a headlab checkpoint: choose another folder")
 
 
 @contextmanager
@@ -209,8 +235,17 @@ def _to_json(data: Any) -> bytes:
     return (json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
+def _signed(data: Mapping[str, Any]) -> dict[str, Any]:
+    """`data` with the checksum of its canonical JSON."""
+    unsigned = {key: value for key, value in data.items() if key != CHECKSUM}
+    content = json.dumps(unsigned, sort_keys=True, separators=(",", ":"))
+    return {**unsigned, CHECKSUM: hashlib.sha256(content.encode()).hexdigest()}
+
+
 def _read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_bytes())
+    except RecursionError:
+        raise RequestError(f"'{path}' is damaged: it is nested too deeply") from None
     except ValueError as error:
         raise RequestError(f"'{path}' is damaged: it is not JSON ({error})") from error
