@@ -27,6 +27,8 @@ class BuildOptions:
     """The 2-hop induction form (1, a, 2, b, #, i, #)."""
     dtype: Literal["float32", "float64", "float16", "bfloat16"] = "float32"
     """Precision of the weights."""
+    memory: float = 2.0
+    """GB that the graph and one model's weights may take, by estimate."""
     common: Common = field(default_factory=Common)
 
 
@@ -50,6 +52,8 @@ class TrainOptions:
     """Training steps; the method's own number by default."""
     resume: bool = False
     """Go on from the last state that an interrupted run left in --out."""
+    memory: float = 2.0
+    """GB that the graph and one model's weights may take, by estimate."""
     common: Common = field(default_factory=Common)
 
 
@@ -71,4 +75,6 @@ class StudyOptions:
     """Draw the record in this folder (or `package`, the one that ships) and measure nothing."""
     parts: PartNames = ()
     """Measure only these parts of the plan, then report on all that the folder holds."""
+    memory: float = 2.0
+    """GB that the graph and one model's weights may take, by estimate."""
     common: Common = field(default_factory=Common)
