@@ -58,8 +58,16 @@ class Cells:
         return self.old[hook_name(self.component, layer)]
 
     def after(self, layer: int) -> Tensor:
-        """What is put there."""
-        return self.new[hook_name(self.component, layer)]
+        """What is put there: `new` at the labels of every axis that cells do not split, `old` everywhere else on it."""
+        name = hook_name(self.component, layer)
+        new = self.new[name]
+        for number, axis in enumerate(self.entries):
+            labels, size = self.grid.labels[axis], new.shape[number + 1]
+            if axis not in self.axes and len(labels) < size:
+                chosen = torch.zeros(size, dtype=torch.bool, device=new.device)
+                chosen[list(labels)] = True
+                new = torch.where(chosen.view(-1, *[1] * (new.ndim - number - 2)), new, self.old[name])
+        return new
 
     def edits(self, layer: int, which: Cell) -> Bool[Tensor, "cell 1 ..."]:
         """Which entries of the activation each cell edits, ready to broadcast over examples and features."""

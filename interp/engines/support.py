@@ -78,8 +78,7 @@ def require_supported(model: HookedModel) -> None:
     blocks: Any = model.blocks  # type: ignore[attr-defined]
     for block in blocks:
         _require_block(block, cfg)
-    if cfg.normalization_type is not None:
-        _require_norm(model.ln_final)  # type: ignore[attr-defined]
+    _require_norm(getattr(model, "ln_final", None))
 
 
 def _require_block(block: Any, cfg: Any) -> None:
@@ -99,5 +98,5 @@ def _require_block(block: Any, cfg: Any) -> None:
 
 def _require_norm(norm: Any) -> None:
     kind = type(norm)
-    if not isinstance(norm, torch.nn.Identity) and not (kind.__name__ in _NORMS and kind.__module__.startswith(HOME)):
+    if norm is not None and not isinstance(norm, torch.nn.Identity) and not (kind.__name__ in _NORMS and kind.__module__.startswith(HOME)):
         raise Unsupported(f"a norm of its own, {kind.__name__}")
