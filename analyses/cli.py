@@ -7,20 +7,28 @@ when it runs, so that help answers at once.
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
 import io
 import json
+import math
 import os
 import re
 import sys
+import tempfile
+import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import make_dataclass
 from typing import Annotated, Any, Union
 
 import tyro
 
-from headlab.analyses.options import all as all_systems
-from headlab.analyses.options import esp, instruments, retrieval, sweep, tree, xor
+from headlab.analyses.options import instruments
+from headlab.analyses.options.all import StudyOptions as StudyOfAllOptions
+from headlab.analyses.options.retrieval import HeadsNeeded
+from headlab.analyses.options.sweep import Sweep
+from headlab.analyses.tasks import TASKS
+from headlab.interp.errors import RequestError, WorkFailed
 
 
 def _named(options: Any, name: str) -> Any:
@@ -32,76 +40,61 @@ def _choice(**options: Any) -> Any:
     return Union[tuple(_named(each, name) for name, each in options.items())]  # noqa: UP007
 
 
-@dataclass(frozen=True)
-class Study:
-    """Train, construct, analyse, and write the report of one system or of all."""
+def commands() -> dict[str, Any]:
+    """name -> class of the arguments of every command; those of study, build and train are a class for each task."""
 
-    task: _choice(  # type: ignore[valid-type]
-        esp=esp.StudyOptions,
-        tree=tree.StudyOptions,
-        xor=xor.StudyOptions,
-        retrieval=retrieval.StudyOptions,
-        all=all_systems.StudyOptions,
-    )
+    def for_each_task(kind: str, text: str, **more: Any) -> type:
+        options = {name: getattr(entry.options, kind) for name, entry in TASKS.items()}
+        return make_dataclass(kind, [("task", _choice(**options, **more))], frozen=True, namespace={"__doc__": text})
+
+    return {
+        "study": for_each_task(
+            "StudyOptions",
+            "Train, construct, analyse, and write the report of one task or of all.",
+            all=StudyOfAllOptions,
+        ),
+        "build": for_each_task("BuildOptions", "Constructed weights into a checkpoint."),
+        "train": for_each_task("TrainOptions", "Learned weights into checkpoints."),
+        "evaluate": instruments.Evaluate,
+        "ablate": instruments.Ablate,
+        "patch": instruments.Patch,
+        "score": instruments.Score,
+        "roles": instruments.Roles,
+        "align": instruments.Align,
+        "circuit": instruments.Circuit,
+        "compare": instruments.Compare,
+        "certify": instruments.Certify,
+        "render": instruments.Render,
+        "info": instruments.Info,
+        "heads-needed": HeadsNeeded,
+        "sweep": Sweep,
+        "claims": instruments.Claims,
+        "bench": instruments.Bench,
+        "notebooks": instruments.Notebooks,
+    }
 
 
-@dataclass(frozen=True)
-class Build:
-    """Constructed weights into a checkpoint."""
-
-    task: _choice(  # type: ignore[valid-type]
-        esp=esp.BuildOptions, tree=tree.BuildOptions, xor=xor.BuildOptions, retrieval=retrieval.BuildOptions
-    )
-
-
-@dataclass(frozen=True)
-class Train:
-    """Learned weights into checkpoints."""
-
-    task: _choice(  # type: ignore[valid-type]
-        esp=esp.TrainOptions, tree=tree.TrainOptions, xor=xor.TrainOptions, retrieval=retrieval.TrainOptions
-    )
-
-
-COMMANDS: dict[str, type] = {
-    "study": Study,
-    "build": Build,
-    "train": Train,
-    "evaluate": instruments.Evaluate,
-    "ablate": instruments.Ablate,
-    "patch": instruments.Patch,
-    "score": instruments.Score,
-    "roles": instruments.Roles,
-    "align": instruments.Align,
-    "circuit": instruments.Circuit,
-    "compare": instruments.Compare,
-    "certify": instruments.Certify,
-    "render": instruments.Render,
-    "info": instruments.Info,
-    "heads-needed": retrieval.HeadsNeeded,
-    "sweep": sweep.Sweep,
-    "claims": instruments.Claims,
-    "bench": instruments.Bench,
-    "notebooks": instruments.Notebooks,
-}
-
+_WITHOUT_TORCH = ("claims",)  # commands that only read, and answer at once
 _CONFIG = (tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes, tyro.conf.FlagCreatePairsOff)
-_REQUEST_ERRORS = (ValueError, KeyError, IndexError, OSError, ImportError)
+_DEVICE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOMEM)
+_MEMORY = re.compile("out of memory|can't allocate memory|not enough memory", re.IGNORECASE)
 
 
 def parse(arguments: Sequence[str]) -> tuple[str, Any]:
     """The command's name and its options. Raises ValueError with one sentence where the arguments are wrong."""
-    union = _choice(**COMMANDS)
+    kinds = commands()
     arguments = list(arguments)
     errors = io.StringIO()
     try:
         with contextlib.redirect_stderr(errors):
-            options: Any = tyro.cli(union, args=list(arguments), prog="headlab", config=_CONFIG, description=__doc__)
+            options: Any = tyro.cli(
+                _choice(**kinds), args=list(arguments), prog="headlab", config=_CONFIG, description=__doc__
+            )
     except SystemExit as stop:
         if stop.code in (0, None):
             raise
-        raise ValueError(_one_line(errors.getvalue())) from None
-    command = next(name for name, kind in COMMANDS.items() if isinstance(options, kind))
+        raise RequestError(_one_line(errors.getvalue())) from None
+    command = next(name for name, kind in kinds.items() if isinstance(options, kind))
     return command, options if not hasattr(options, "task") else options.task
 
 
@@ -122,39 +115,101 @@ def _one_line(panel: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the return value is the exit status."""
+    """Run one command; the return value is the exit status.
+
+    Args:
+        arguments: The words after `headlab`; those of the process where None.
+
+    Returns:
+        0 done; 1 the work failed, or the program has a fault (its traceback is in the log that the line names, or is
+        raised where HEADLAB_DEBUG is set); 2 the request was wrong; 130 interrupted; 141 the reader of the output left.
+    """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    debug = bool(os.environ.get("HEADLAB_DEBUG"))
     try:
         command, options = parse(arguments)
-    except ValueError as error:
-        print(f"headlab: {error}", file=sys.stderr)
-        return 2
-    module = importlib.import_module(f"headlab.analyses.commands.{command.replace('-', '_')}")
-    try:
-        import torch
+        module = importlib.import_module(f"headlab.analyses.commands.{command.replace('-', '_')}")
+        if command not in _WITHOUT_TORCH:
+            import torch
 
-        torch.set_num_threads(1)
-        _require_device(options.common.device)
+            torch.set_num_threads(1)
+            _require_device(options.common.device)
         result = module.run(options)
-    except _REQUEST_ERRORS as error:
-        if debug:
-            raise
-        print(f"headlab: {_sentence(error)}", file=sys.stderr)
-        return 2
-    except RuntimeError as error:
-        if debug:
-            raise
-        print(f"headlab: the work failed: {_sentence(error)}", file=sys.stderr)
-        return 1
+        return _write(module, result, options.common.json)
     except KeyboardInterrupt:
-        print("headlab: interrupted; what was finished is kept, nothing half-written is left", file=sys.stderr)
+        print("headlab: interrupted; finished work is kept, nothing is half written", file=sys.stderr)
         return 130
-    if options.common.json:
-        print(json.dumps(result, allow_nan=False))
-    else:
-        module.show(result)
+    except BrokenPipeError:
+        _close_output()
+        return 141
+    except Exception as error:
+        if os.environ.get("HEADLAB_DEBUG"):
+            raise
+        status, sentence = report(error, arguments)
+        print(f"headlab: {sentence}", file=sys.stderr)
+        return status
+
+
+def _write(module: Any, result: Any, as_json: bool) -> int:
+    """Print the result; the command's exit status."""
+    if as_json:
+        try:
+            text = json.dumps(result, allow_nan=False)
+        except ValueError:
+            raise WorkFailed(f"the result holds a number that is not finite, at {_not_finite(result)}") from None
+    try:
+        if as_json:
+            print(text)
+        else:
+            module.show(result)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except SystemExit:  # how rich reacts to a reader that has left
+        raise BrokenPipeError from None
+    except OSError as error:
+        _close_output()
+        raise WorkFailed(f"the output cannot be written: {error.strerror}") from None
     return module.status(result) if hasattr(module, "status") else 0
+
+
+def _close_output() -> None:
+    """Send what is still buffered nowhere, so that the interpreter does not fail on it when it ends."""
+    with contextlib.suppress(OSError, ValueError):  # a stream without a file descriptor
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _not_finite(value: Any, path: str = "") -> str:
+    """Where the first number stands that is NaN or infinite; empty where there is none."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"'{path}'"
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list | tuple) else ()
+    return next(filter(None, (_not_finite(each, f"{path}.{key}".lstrip(".")) for key, each in items)), "")
+
+
+def report(error: Exception, arguments: Sequence[str]) -> tuple[int, str]:
+    """The exit status that belongs to an error, and one sentence about it.
+
+    Args:
+        error: What a command raised.
+        arguments: The words of the command line, for a fault's log.
+    """
+    text = " ".join(str(error).split())
+    if isinstance(error, RequestError):
+        return 2, text
+    if isinstance(error, WorkFailed):
+        return 1, f"the work failed: {text}"
+    command = " ".join(["headlab", *arguments])
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _MEMORY.search(text)):
+        return 1, f"not enough memory for '{command}' ({text or 'refused'}): ask for a smaller model, batch or graph"
+    if isinstance(error, OSError) and error.filename is not None:
+        return (1 if error.errno in _DEVICE_ERRORS else 2), f"{error.filename}: {error.strerror}"
+    if isinstance(error, OSError) and error.errno in _DEVICE_ERRORS:
+        return 1, f"the work failed: {error.strerror}"
+    with tempfile.NamedTemporaryFile(
+        "w", prefix="headlab-", suffix=".log", delete=False, encoding="utf-8", errors="backslashreplace"
+    ) as log:
+        log.write(f"{command}\n\n{''.join(traceback.format_exception(error))}")
+    return 1, f"a fault of the program ({type(error).__name__}: {text or 'no message'}); the traceback is in {log.name}"
 
 
 def _require_device(name: str) -> None:
@@ -165,14 +220,7 @@ def _require_device(name: str) -> None:
     kind, _, number = name.partition(":")
     count = torch.cuda.device_count() if kind == "cuda" else 1
     if kind not in kinds or (number and not (number.isdigit() and int(number) < count)):
-        raise ValueError(f"there is no device '{name}' on this machine: there is {', '.join(kinds)}")
-
-
-def _sentence(error: BaseException) -> str:
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
-    text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
-    return " ".join(text.split()) or type(error).__name__
+        raise RequestError(f"there is no device '{name}' on this machine: there is {', '.join(kinds)}")
 
 
 def run() -> None:

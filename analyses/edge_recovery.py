@@ -18,6 +18,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from headlab.analyses.claims import Measurement, judge_statement
+from headlab.interp.errors import UnknownName
 from headlab.interp.gradients import estimate_edges
 from headlab.interp.interventions import Intervention
 from headlab.interp.metrics import Metric
@@ -139,7 +140,7 @@ def redrawn(task: EspTask, examples: Examples, slot: str, *, seed: int) -> Int[T
     other = torch.randint(1, task.n, (len(u),), generator=torch.Generator().manual_seed(seed))
     changed = {"u": (u + other) % task.n, "v": (v + other) % task.n, "selector": 1 - selector}
     if slot not in changed:
-        raise KeyError(f"no slot '{slot}': there are {', '.join(changed)}")
+        raise UnknownName(f"no slot '{slot}': there are {', '.join(changed)}")
     slots = {"u": u, "v": v, "selector": selector, slot: changed[slot]}
     return task.sequences(slots["u"], slots["v"], slots["selector"])
 

@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 
 from headlab.interp.changepoint import Hypothesis, Posterior, weigh
+from headlab.interp.errors import MissingFile, RequestError
 
 BEYOND = "beyond range"
 # a, b, g, J, f, e: an error of the order of 1 with one head; some gain per head; a drop of about two decades.
@@ -81,11 +82,11 @@ def read_errors(path: str | Path) -> pd.DataFrame:
     """
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"there is no file '{path}'")
+        raise MissingFile(f"there is no file '{path}'")
     try:
         frame = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
     except (ValueError, OSError) as error:
-        raise ValueError(f"'{path}' is no table that can be read: {str(error).splitlines()[0]}") from None
+        raise RequestError(f"'{path}' is no table that can be read: {str(error).splitlines()[0]}") from None
     return frame
 
 
@@ -100,13 +101,15 @@ def heads_needed(errors: pd.DataFrame, *, mass: float = 0.9, complete: bool = Tr
     table = _cells(errors)
     heads, lengths = np.unique(table["heads"]), np.unique(table["length"])
     if len(heads) < 2:
-        raise ValueError(
+        raise RequestError(
             f"the table has one head count only, {heads[0]}: where the error falls shows over two or more of them"
         )
     if complete and len(table) < len(heads) * len(lengths):
         have = set(zip(table["heads"], table["length"], strict=True))
         lost = next((h, t) for h in heads for t in lengths if (h, t) not in have)
-        raise ValueError(f"the table has no error for {lost[0]} heads at length {lost[1]}: measure it, or leave it out")
+        raise RequestError(
+            f"the table has no error for {lost[0]} heads at length {lost[1]}: measure it, or leave it out"
+        )
     h = table["heads"].to_numpy(dtype=np.float64)
     t = np.log2(table["length"].to_numpy(dtype=np.float64))
     hypotheses = [_hypothesis(d, h, t - t.mean()) for d in range(1, int(heads[-1]) + 2)]
@@ -153,26 +156,26 @@ def _cells(errors: pd.DataFrame) -> pd.DataFrame:
     for column, names in COLUMNS.items():
         name = next((name for name in names if name in errors.columns), None)
         if name is None and column != "length":
-            raise ValueError(
+            raise RequestError(
                 f"the table has no column '{column}' (or '{names[1]}'); it has {_listed(errors.columns) or 'none'}"
             )
         found[column] = pd.Series(1, index=errors.index) if name is None else errors[name]
     table = pd.DataFrame(found)
     if table.empty:
-        raise ValueError("the table of errors is empty")
+        raise RequestError("the table of errors is empty")
     table = table.apply(pd.to_numeric, errors="coerce")
     for column in ("heads", "length"):
         values = np.asarray(table[column], dtype=np.float64)
         bad = ~np.isfinite(values) | (values < 1) | (values != values.round())
         if bad.any():
             row = int(bad.argmax())
-            raise ValueError(f"row {row} of the table has no whole number from 1 as its {column}")
+            raise RequestError(f"row {row} of the table has no whole number from 1 as its {column}")
         table[column] = values.astype(int)
     sizes = np.asarray(table["error"], dtype=np.float64)
     bad = ~np.isfinite(sizes) | (sizes <= 0)
     if bad.any():
         heads, length, error = table.to_numpy()[int(bad.argmax())]
-        raise ValueError(
+        raise RequestError(
             f"the error for {heads:.0f} heads at length {length:.0f} is {error}: errors must be positive and finite"
         )
     return pd.DataFrame(table.groupby(["heads", "length"], as_index=False)["error"].min())

@@ -15,6 +15,7 @@ import pandas as pd
 
 from headlab.analyses.claims import Measurement, judge_statement
 from headlab.interp.ablation import ablate_heads
+from headlab.interp.errors import RequestError, UnknownName
 from headlab.interp.model import HookedModel
 from headlab.interp.statistics import Estimate, median
 from headlab.models.esp.task import EspTask
@@ -59,7 +60,7 @@ class HeadImportance:
         values = [r.largest_excess for r in self.rows if (r.model, r.kind, r.metric) == (model, kind, metric)]
         if not values:
             known = sorted({(row.model, row.kind, row.metric) for row in self.rows})
-            raise KeyError(f"nothing was measured for {(model, kind, metric)}: there are {known}")
+            raise UnknownName(f"nothing was measured for {(model, kind, metric)}: there are {known}")
         return median(values, seed=0)
 
     def to_frame(self) -> pd.DataFrame:
@@ -88,7 +89,7 @@ def measure(
         for number, model in enumerate(members):
             heads = [(layer, head) for layer in range(model.cfg.n_layers) for head in range(model.cfg.n_heads)]
             if len(heads) < 2:
-                raise ValueError(f"'{name}' has a single head: there is no pair to ablate")
+                raise RequestError(f"'{name}' has a single head: there is no pair to ablate")
             pairs = list(combinations(range(len(heads)), 2))
             groups = [*([head] for head in heads), *([heads[i], heads[j]] for i, j in pairs), heads]
             for kind in kinds:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
+from headlab.interp.errors import MissingFile, MissingPackage, UnknownName, WorkFailed
 from headlab.interp.render.document import document, rendered
 
 if TYPE_CHECKING:
@@ -47,10 +48,10 @@ def sources(names: Sequence[str] = (), folder: Path | None = None) -> list[Path]
     folder = FOLDER if folder is None else folder
     found = sorted(folder.glob("[0-9]*.py"))
     if not found:
-        raise FileNotFoundError(f"there are no notebooks in {folder}: they come with the repository, not the package")
+        raise MissingFile(f"there are no notebooks in {folder}: they come with the repository, not the package")
     for name in names:
         if name not in [path.stem for path in found]:
-            raise KeyError(f"there is no notebook '{name}': there are {', '.join(path.stem for path in found)}")
+            raise UnknownName(f"there is no notebook '{name}': there are {', '.join(path.stem for path in found)}")
     return [path for path in found if not names or path.stem in names]
 
 
@@ -59,7 +60,7 @@ def read(source: Path) -> NotebookNode:
     try:
         import jupytext
     except ImportError:
-        raise ImportError(MISSING) from None
+        raise MissingPackage(MISSING) from None
     notebook = jupytext.read(source, fmt="py:percent")
     notebook.nbformat, notebook.nbformat_minor = 4, 5
     for number, cell in enumerate(notebook.cells):
@@ -78,7 +79,7 @@ def execute(source: Path) -> NotebookNode:
         from nbclient.exceptions import CellExecutionError
         from nbformat.v4 import new_code_cell
     except ImportError:
-        raise ImportError(MISSING) from None
+        raise MissingPackage(MISSING) from None
     notebook = read(source)
     notebook.cells = [new_code_cell(_SETUP), *notebook.cells, new_code_cell(_END)]
     client = NotebookClient(
@@ -92,7 +93,7 @@ def execute(source: Path) -> NotebookNode:
     try:
         client.execute()
     except CellExecutionError as error:
-        raise RuntimeError(f"{source.name}: {_COLOURS.sub('', str(error)).strip()}") from None
+        raise WorkFailed(f"{source.name}: {_COLOURS.sub('', str(error)).strip()}") from None
     notebook.cells = notebook.cells[1:-1]
     notebook.metadata.pop("language_info", None)
     for number, cell in enumerate(cell for cell in notebook.cells if cell.cell_type == "code"):
@@ -101,7 +102,7 @@ def execute(source: Path) -> NotebookNode:
             if output.output_type == "execute_result":
                 output.execution_count = number + 1
             if output.output_type == "stream" and output.name == "stderr":
-                raise RuntimeError(f"{source.name}: a cell wrote to stderr: {output.text.strip()}\n{cell.source}")
+                raise WorkFailed(f"{source.name}: a cell wrote to stderr: {output.text.strip()}\n{cell.source}")
     return notebook
 
 
@@ -145,7 +146,7 @@ def page(notebook: NotebookNode, title: str) -> str:
         from nbconvert.filters.markdown import markdown2html
         from pygments.formatters import HtmlFormatter
     except ImportError:
-        raise ImportError(MISSING) from None
+        raise MissingPackage(MISSING) from None
     highlight = Highlight2HTML(pygments_lexer="python")
     cells = []
     for cell in notebook.cells:

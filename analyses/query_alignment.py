@@ -17,6 +17,7 @@ from jaxtyping import Float
 
 from headlab.interp.ablation import Head
 from headlab.interp.alignment import Alignment, align, align_roles
+from headlab.interp.errors import RequestError
 from headlab.interp.render import Axis, Curve, CurvePanel, Figure, curve_chart
 from headlab.interp.roles import Role
 from headlab.models.checkpoints import load_history
@@ -90,7 +91,7 @@ def over_training(directory: str | Path, roles: Sequence[Role], *, device: str =
 def curve(steps: Sequence[int], found: Sequence[Alignment]) -> AlignmentCurve:
     """The curve through alignments of the same heads and targets, one per step, in order."""
     if not found or len(steps) != len(found):
-        raise ValueError(f"a curve takes one alignment per step, not {len(found)} for {len(steps)} steps")
+        raise RequestError(f"a curve takes one alignment per step, not {len(found)} for {len(steps)} steps")
     last = found[-1]
     columns = [None if target is None else last.targets.index(target) for target in last.matched]
     scores = np.array(

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from headlab.interp.errors import RequestError
 from headlab.interp.weights import ov_circuit, qk_circuit
 from headlab.models.hooked import HookedTransformer
 from headlab.models.tree.task import TreeTask
@@ -40,7 +41,7 @@ class LabelCircuits:
 def label_circuits(model: HookedTransformer, task: TreeTask, *, layer: int = 0) -> LabelCircuits:
     """The circuits of `layer` over the node labels. Raises ValueError for plain tokens."""
     if task.form != "pair":
-        raise ValueError("label circuits need pair tokens, whose two labels have tables of their own")
+        raise RequestError("label circuits need pair tokens, whose two labels have tables of their own")
     nodes = task.trees.labels
     embed = model.embed
     kinds, a, b = (getattr(embed, name).detach() for name in ("W_T", "W_A", "W_B"))

@@ -12,6 +12,7 @@ import pandas as pd
 from headlab.interp.ablation import Head, ablate_heads
 from headlab.interp.assignment import Assignment, assign
 from headlab.interp.changepoint import Phase, earlier, phase
+from headlab.interp.errors import RequestError
 from headlab.interp.model import HookedModel
 from headlab.models.tree.task import TreeTask
 
@@ -77,7 +78,7 @@ def detect(model: HookedModel, task: TreeTask, *, seed: int = 0, count: int = 25
     """
     roles = task.roles(seed=seed, count=count)
     if not roles:
-        raise ValueError("backward and reverse heads need pair tokens and a backward stage: this task has no roles")
+        raise RequestError("backward and reverse heads need pair tokens and a backward stage: this task has no roles")
     metrics = task.role_metrics(roles)
     assignment = assign(model, roles, metrics, seed=seed)
     examples = task.examples(seed=seed, count=count)
@@ -148,7 +149,7 @@ def formation(history: Sequence[Mapping[str, Any]], *, by: str = "usage {}") -> 
     steps = np.log1p(np.array([row["step"] for row in history], dtype=float))
     curves = {name: np.array([row[name] for row in history], dtype=float) for name in CURVES if name in history[0]}
     if not curves:
-        raise ValueError("the history holds no accuracy by stage: train with headlab.models.tree.runs")
+        raise RequestError("the history holds no accuracy by stage: train with headlab.models.tree.runs")
     phases = {name: phase(steps, values) for name, values in curves.items()}
     names = [by.format(role) for role in ("backward", "reverse")]
     first, probability = None, 0.5

@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
+from headlab.interp.errors import OutOfRange, RequestError, UnknownName
 from headlab.interp.interventions import DonorFactors, Factors, Intervention, factor_table
 from headlab.interp.metrics import Metric, metric_name, performance
 from headlab.interp.model import Hook, HookedModel, activations, run, untouched
@@ -54,7 +55,7 @@ class AblationResult:
     def by_factor(self, levels: Int[Tensor, " example"]) -> dict[int, Float[Tensor, " group"]]:
         """level -> the mean effect of each group over the examples of that level, levels in ascending order."""
         if len(levels) != self.effect.shape[1]:
-            raise ValueError(f"{len(levels)} levels were given for {self.effect.shape[1]} examples: give one each")
+            raise RequestError(f"{len(levels)} levels were given for {self.effect.shape[1]} examples: give one each")
         levels = levels.to(self.effect.device)
         return {int(level): self.effect[:, levels == level].mean(dim=1) for level in levels.unique().tolist()}
 
@@ -107,7 +108,7 @@ def ablate_heads(
     example, KeyError for an unknown kind, and IndexError for a layer or head that does not exist.
     """
     if kind == "patch":
-        raise KeyError(
+        raise UnknownName(
             "patch is no ablation: use headlab.interp.patching.patch_sweep, which takes a source and a destination"
         )
     intervention = Intervention(
@@ -165,13 +166,13 @@ def _groups(
     if groups is None:
         return tuple(((layer, head),) for layer in require_layers(model, layers) for head in range(count))
     if layers is not None:
-        raise ValueError("give layers or groups, not both: a group names its own layers")
+        raise RequestError("give layers or groups, not both: a group names its own layers")
     chosen = tuple(tuple(sorted({(int(layer), int(head)) for layer, head in group})) for group in groups)
     if not chosen or not all(chosen):
-        raise ValueError("every group must name at least one (layer, head)")
+        raise RequestError("every group must name at least one (layer, head)")
     require_layers(model, sorted({layer for group in chosen for layer, _ in group}))
     for group in chosen:
         for _, head in group:
             if not 0 <= head < count:
-                raise IndexError(f"head {head} does not exist: there are heads 0 to {count - 1}")
+                raise OutOfRange(f"head {head} does not exist: there are heads 0 to {count - 1}")
     return chosen

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from headlab.interp import statistics
 from headlab.interp.ablation import Head
+from headlab.interp.errors import RequestError
 from headlab.interp.model import HookedModel, activations, untouched
 from headlab.interp.movement import batches, visible_keys
 from headlab.interp.roles import Role, by_inputs
@@ -93,9 +94,9 @@ def align(
     """
     examples, width, keys = attention.shape
     if targets.shape[0] != examples or targets.shape[2] != keys:
-        raise ValueError(f"targets of shape {tuple(targets.shape)} do not fit attention {tuple(attention.shape)}")
+        raise RequestError(f"targets of shape {tuple(targets.shape)} do not fit attention {tuple(attention.shape)}")
     if scores is not None and scores.shape != attention.shape:
-        raise ValueError(f"scores of shape {tuple(scores.shape)} do not fit attention {tuple(attention.shape)}")
+        raise RequestError(f"scores of shape {tuple(scores.shape)} do not fit attention {tuple(attention.shape)}")
     if visible is None:
         visible = torch.ones(examples, keys, dtype=torch.bool, device=attention.device)
     count = targets.shape[1]
@@ -120,7 +121,7 @@ def align_roles(
     As `align`; the scores are the model's own before softmax. Raises ValueError for roles that are never played apart.
     """
     if not roles:
-        raise ValueError("alignment needs at least one role")
+        raise RequestError("alignment needs at least one role")
     readings: dict[str, Reading] = {}
     heads: tuple[Head, ...] = ()
     for group, queries in by_inputs(tuple(roles)):
@@ -151,7 +152,7 @@ def align_readings(
     for name, reading in zip(names, readings, strict=True):
         bare = ~(reading.targets & reading.visible).any(-1)
         if not len(bare) or bare.any():
-            raise ValueError(f"target '{name}' is not among the keys that query {int(bare.int().argmax())} can see")
+            raise RequestError(f"target '{name}' is not among the keys that query {int(bare.int().argmax())} can see")
         size = reading.attention.abs().double()
         total = size.sum(-1, keepdim=True)
         normalised.append(size / torch.where(total > 0, total, torch.ones_like(total)))
@@ -242,7 +243,7 @@ def _read(
     readings = []
     for queries, targets in masks:
         if queries.shape[1:] != pattern.shape[2:3] or targets.shape[1:] != pattern.shape[2:]:
-            raise ValueError(
+            raise RequestError(
                 f"queries and targets count {tuple(targets.shape[1:])} positions, "
                 f"the model's attention has {tuple(pattern.shape[2:])} (query, key)"
             )

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from headlab.interp.ablation import AblationKind, Head, ablate_heads
+from headlab.interp.errors import RequestError, UnknownName
 from headlab.interp.metrics import Metric
 from headlab.interp.model import HookedModel
 from headlab.interp.roles import Role, Specialisation, by_inputs, score
@@ -85,7 +86,7 @@ def assign(
         return Assignment(result, named)
     missing = [role.name for role in roles if role.name not in metrics]
     if missing:
-        raise KeyError(f"no metric for role '{missing[0]}': there are metrics for {', '.join(metrics) or 'none'}")
+        raise UnknownName(f"no metric for role '{missing[0]}': there are metrics for {', '.join(metrics) or 'none'}")
     groups: list[str | None] = [role.name for role in roles if role.name in named]
     groups += [None] if None in named else []
     given, said = reference, "the reference given"
@@ -126,5 +127,5 @@ def _named(result: Specialisation, usage: float, margin: float) -> tuple[str | N
 def _all_inputs(roles: tuple[Role, ...]) -> Tensor:
     distinct = [group[0].inputs for group, _ in by_inputs(roles)]
     if len({inputs.shape[1:] for inputs in distinct}) > 1:
-        raise ValueError("the roles' inputs differ in length: give the reference data of the ablation")
+        raise RequestError("the roles' inputs differ in length: give the reference data of the ablation")
     return torch.cat(distinct)

@@ -11,6 +11,7 @@ from einops import einsum, repeat
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from headlab.interp.errors import OutOfRange, RequestError
 from headlab.interp.model import HookedModel, activations, head_weights, run, untouched
 
 FINAL_SCALE = "ln_final.hook_scale"
@@ -57,7 +58,7 @@ class DirectLogitAttribution:
     def by_factor(self, levels: Int[Tensor, " example"]) -> dict[int, Float[Tensor, "layer head source"]]:
         """The mean over the examples of each level, level -> heads' terms. Raises ValueError for another length."""
         if len(levels) != len(self.heads):
-            raise ValueError(f"{len(levels)} levels for {len(self.heads)} examples: give one level per example")
+            raise RequestError(f"{len(levels)} levels for {len(self.heads)} examples: give one level per example")
         return {int(level): self.heads[levels == level].mean(0) for level in levels.unique()}
 
     def to_frame(self) -> pd.DataFrame:
@@ -142,7 +143,7 @@ def direct_logit_attribution(
             head, bias = _attention_terms(model, layer, kept, rows, query, along)
             attention = term(f"blocks.{layer}.hook_attn_out")
             if not _close(head.sum((1, 2)) + bias, attention, _size(head) + _size(attention)):
-                raise ValueError(
+                raise RequestError(
                     f"the heads of layer {layer} do not add up to its attention output (a norm after the attention, "
                     "or another output map than W_O): direct attribution by head is not defined for this model"
                 )
@@ -163,7 +164,7 @@ def direct_logit_attribution(
         )
         magnitude = _size(start) + sum(_size(part) for part in (*heads, *biases, *mlps))
         if not _close(result.total, result.logits, magnitude):
-            raise ValueError(
+            raise RequestError(
                 "the embedding, the heads and the MLPs do not add up to the logits: something else writes to this "
                 "model's residual stream, so direct attribution is not defined for it"
             )
@@ -187,9 +188,9 @@ def _queries(position: int | Tensor, logits: Tensor) -> Int[Tensor, " example"]:
     examples, positions = logits.shape[:2]
     query = torch.as_tensor(position, device=logits.device)
     if query.ndim and len(query) != examples:
-        raise ValueError(f"{len(query)} positions for {examples} examples: give one position, or one per example")
+        raise RequestError(f"{len(query)} positions for {examples} examples: give one position, or one per example")
     if bool(((query < -positions) | (query >= positions)).any()):
-        raise IndexError(f"position {position} does not exist: the model has positions 0 to {positions - 1}")
+        raise OutOfRange(f"position {position} does not exist: the model has positions 0 to {positions - 1}")
     return (query % positions).expand(examples)
 
 
@@ -198,16 +199,16 @@ def _direction_weights(directions: Directions, logits: Tensor) -> Float[Tensor, 
     tokens = directions if isinstance(directions, tuple) else (directions,)
     if isinstance(directions, Tensor) and directions.is_floating_point():
         if directions.shape != (examples, vocabulary):
-            raise ValueError(
+            raise RequestError(
                 f"the directions have shape {tuple(directions.shape)}: give [example, vocabulary] = "
                 f"({examples}, {vocabulary})"
             )
         return directions.to(logits)
     for ids in tokens:
         if len(ids) != examples:
-            raise ValueError(f"{len(ids)} tokens for {examples} examples: give one token per example")
+            raise RequestError(f"{len(ids)} tokens for {examples} examples: give one token per example")
         if bool(((ids < 0) | (ids >= vocabulary)).any()):
-            raise IndexError(f"a token lies outside the vocabulary: ids go from 0 to {vocabulary - 1}")
+            raise OutOfRange(f"a token lies outside the vocabulary: ids go from 0 to {vocabulary - 1}")
     rows = torch.arange(examples, device=logits.device)
     weights = torch.zeros(examples, vocabulary, device=logits.device, dtype=logits.dtype)
     for sign, ids in zip((1.0, -1.0), tokens):
@@ -263,7 +264,7 @@ def _read_out(
     for other in (-residual, noise * spread):
         predicted = constant + (_wide(own) * _wide(other[rows, query])).sum(-1)
         if not _close(predicted, value(other), _size(here) + _size(predicted)):
-            raise ValueError(
+            raise RequestError(
                 "the read-out is not linear in the final residual at the position that is read, so its logits do not "
                 "split into a sum over heads: use patching or ablation for this model"
             )

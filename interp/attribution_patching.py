@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
+from headlab.interp.errors import RequestError, UnknownName
 from headlab.interp.gradients import gradients_of, saturation, saturation_warning
 from headlab.interp.interventions import Intervention
 from headlab.interp.metrics import Metric, metric_name, performance
@@ -91,17 +92,17 @@ def estimate_patches(
         "direction": direction,
     }
     if direction not in ("denoising", "noising"):
-        raise KeyError(f"unknown direction '{direction}': choose denoising or noising")
+        raise UnknownName(f"unknown direction '{direction}': choose denoising or noising")
     if isinstance(source, Intervention) and source.kind == "patch" and source.reference is not None:
         source = source.reference
     if isinstance(source, Tensor) and source.shape != destination.shape:
-        raise ValueError(
+        raise RequestError(
             f"the source has shape {list(source.shape)} and the destination {list(destination.shape)}: "
             "patching needs two runs of the same length and batch"
         )
     named = metrics if isinstance(metrics, Mapping) else {metric_name(metrics): metrics}
     if not named:
-        raise ValueError("no metric was given: name at least one")
+        raise RequestError("no metric was given: name at least one")
     require_component(model, component)
     hooks = [hook_name(component, layer) for layer in require_layers(model, layers)]
     with untouched(model):

@@ -15,6 +15,8 @@ import pandas as pd
 from jaxtyping import Float, Int
 from scipy.special import logsumexp
 
+from headlab.interp.errors import RequestError
+from headlab.interp.interval import Interval
 from headlab.interp.statistics import Estimate, Values
 
 
@@ -110,16 +112,16 @@ def weigh(
     """
     points = _points(values, "values")
     if not hypotheses:
-        raise ValueError("there are no hypotheses to weigh")
+        raise RequestError("there are no hypotheses to weigh")
     if np.min(noise) <= 0:
-        raise ValueError("every noise level must be positive")
+        raise RequestError("every noise level must be positive")
     weights = np.ones(len(hypotheses)) if prior is None else np.asarray(prior, dtype=np.float64)
     if weights.shape != (len(hypotheses),) or (weights < 0).any() or not weights.any():
-        raise ValueError(f"the prior must give each of the {len(hypotheses)} hypotheses a weight of 0 or more")
+        raise RequestError(f"the prior must give each of the {len(hypotheses)} hypotheses a weight of 0 or more")
     found = []
     for each in hypotheses:
         if each.design.shape != (len(points), len(each.mean)) or (each.sd <= 0).any():
-            raise ValueError(
+            raise RequestError(
                 f"hypothesis '{each.name}' has a design of shape {each.design.shape} for {len(points)} values and "
                 f"{len(each.mean)} coefficients, whose sd must be positive"
             )
@@ -144,9 +146,11 @@ def phase(x: Values, values: Values, *, confidence: float = 0.9) -> Phase:
     """
     across, up = _points(x, "x"), _points(values, "values")
     if len(across) != len(up) or len(across) < 3:
-        raise ValueError(f"a phase needs at least 3 points, as many x as values: there are {len(across)} and {len(up)}")
+        raise RequestError(
+            f"a phase needs at least 3 points, as many x as values: there are {len(across)} and {len(up)}"
+        )
     if (np.diff(across) <= 0).any():
-        raise ValueError("x must ascend strictly")
+        raise RequestError("x must ascend strictly")
     first, last = np.triu_indices(len(across), k=1)
     prior = 1 / ((len(across) - 1) * (len(across) - 1 - first))
     size = float(np.ptp(up))
@@ -207,7 +211,7 @@ def _phase(
         low, middle, high = (
             float(points[order][min(int(np.searchsorted(reached, q - 1e-12)), len(order) - 1)]) for q in tails
         )
-        return Estimate(middle, low, high, confidence, len(np.unique(points)) + 1)
+        return Estimate(middle, Interval(low, high, confidence), len(np.unique(points)) + 1)
 
     return Phase(change, estimate(starts), estimate(ends), rise, starts, ends, probability)
 
@@ -221,7 +225,7 @@ def _normalised(evidence: np.ndarray, prior: np.ndarray) -> np.ndarray:
 def _points(values: Values, name: str) -> Float[np.ndarray, " point"]:
     points = np.asarray(values, dtype=np.float64)
     if points.ndim != 1 or not len(points):
-        raise ValueError(f"{name} must be a list of numbers, not an array of shape {points.shape}")
+        raise RequestError(f"{name} must be a list of numbers, not an array of shape {points.shape}")
     if not np.isfinite(points).all():
-        raise ValueError(f"{name} holds {int((~np.isfinite(points)).sum())} numbers that are not finite")
+        raise RequestError(f"{name} holds {int((~np.isfinite(points)).sum())} numbers that are not finite")
     return points

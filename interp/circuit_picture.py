@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from headlab.interp.circuits import END, START, Circuit, Edge, Node
+from headlab.interp.errors import RequestError
 from headlab.interp.render.circuit import CircuitPanel, Link, circuit_diagram
 from headlab.interp.render.circuit import Node as Mark
 from headlab.interp.render.figure import Figure
@@ -27,7 +28,7 @@ def draw_circuit(
     edge weighs 1, and shows no number. Raises ValueError for a circuit without edges.
     """
     if not circuit.edges:
-        raise ValueError("the circuit has no edges: there is nothing to draw")
+        raise RequestError("the circuit has no edges: there is nothing to draw")
     keys = dict(badges)
     ports: dict[tuple[str, str], set[str]] = defaultdict(set)
     weights: dict[tuple[str, str], float] = defaultdict(float)

@@ -8,6 +8,8 @@ from typing import Literal
 
 import networkx as nx
 
+from headlab.interp.errors import RequestError
+
 Port = Literal["q", "k", "v", "mlp", "end"]
 
 
@@ -83,7 +85,7 @@ class Circuit:
         heads = {(node.layer, node.head) for node in self.nodes if node.kind == "head"} | set(self.roles)
         new = {head: names.get(head, head) for head in heads}
         if len(set(new.values())) < len(new):
-            raise ValueError(f"two heads of the circuit would become one: {dict(names)}")
+            raise RequestError(f"two heads of the circuit would become one: {dict(names)}")
 
         def node(old: Node) -> Node:
             return Node("head", *new[old.layer, old.head]) if old.kind == "head" else old

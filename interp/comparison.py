@@ -15,6 +15,7 @@ from torch import Tensor
 
 from headlab.interp import statistics
 from headlab.interp.ablation import Head
+from headlab.interp.errors import RequestError
 from headlab.interp.model import HookedModel, activations, untouched
 from headlab.interp.movement import batches, visible_keys
 from headlab.interp.weights import normalise_rows, qk_circuit, unembedding, written_rows
@@ -93,10 +94,10 @@ def compare(
     sample drawn with `seed`. Computed in float64. Raises ValueError for models with different positions or outputs.
     """
     if not queries.any():
-        raise ValueError("no query is marked: there is nothing to compare")
+        raise RequestError("no query is marked: there is nothing to compare")
     runs = [_Run.of(model, inputs, queries) for model in (a, b)]
     if runs[0].logits.shape != runs[1].logits.shape:
-        raise ValueError(
+        raise RequestError(
             f"the models have {runs[0].logits.shape[-1]} and {runs[1].logits.shape[-1]} outputs: "
             f"compare models of one task"
         )
@@ -203,7 +204,7 @@ class _Run:
 
 def _require_positions(asked: Tensor, residual: Tensor) -> None:
     if asked.shape != residual.shape[:2]:
-        raise ValueError(
+        raise RequestError(
             f"queries of shape {tuple(asked.shape)} do not count the model's (example, position) "
             f"{tuple(residual.shape[:2])}"
         )
@@ -251,7 +252,7 @@ class _Rows:
 
         seen = identity[(runs[0].seen > 0) & (runs[1].seen > 0)]
         if not len(seen):
-            raise ValueError("no query sees any key in both models: there is nothing to compare")
+            raise RequestError("no query sees any key in both models: there is nothing to compare")
         return cls(identity, torch.from_numpy(first), some(identity[queries.cpu()]), some(seen))
 
     def residual(self, run: _Run, rows: Int[Tensor, " chosen"]) -> Float[Tensor, "chosen model"]:

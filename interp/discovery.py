@@ -12,6 +12,7 @@ from torch import Tensor
 
 from headlab.interp.circuits import END, Circuit, Edge
 from headlab.interp.cuts import run_edge_sets
+from headlab.interp.errors import RequestError
 from headlab.interp.interventions import Intervention
 from headlab.interp.metrics import Metric, metric_name, performance
 from headlab.interp.model import HookedModel, untouched
@@ -122,7 +123,7 @@ def greedy_circuit(
     It keeps one of two edges that back each other up; which one depends on the order. `interp.interactions` finds both.
     """
     if not tolerance > 0:
-        raise ValueError(f"the tolerance is {tolerance}: it must be positive, in the metric's units")
+        raise RequestError(f"the tolerance is {tolerance}: it must be positive, in the metric's units")
     with untouched(model):
         wiring = wire(model, inputs)
         every = wiring.edges(end=read)
@@ -177,12 +178,12 @@ def threshold_circuit(
     Raises ValueError unless exactly one of the two is given, and for a count outside 0 to the number of edges.
     """
     if (above is None) == (count is None):
-        raise ValueError("give either `above`, a smallest score, or `count`, a number of edges")
+        raise RequestError("give either `above`, a smallest score, or `count`, a number of edges")
     weights = effects.weights(ranking)
     order = sorted(weights, key=lambda edge: (-weights[edge], edge))
     if count is not None:
         if not 0 <= count <= len(order):
-            raise ValueError(f"count is {count}: there are {len(order)} edges")
+            raise RequestError(f"count is {count}: there are {len(order)} edges")
         chosen, rule = order[:count], f"the {count} largest {ranking} effects"
     else:
         assert above is not None

@@ -16,6 +16,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from headlab.interp.circuits import END, START, Edge, Node, Port
+from headlab.interp.errors import RequestError, UnknownName
 from headlab.interp.interventions import Intervention
 from headlab.interp.metrics import Metric, metric_name, performance
 from headlab.interp.model import HookedModel, activations, run, untouched
@@ -52,9 +53,9 @@ def estimate_edges(
     ValueError too for fewer than one step or a metric without a gradient, KeyError for an unknown method.
     """
     if method not in get_args(Method):
-        raise KeyError(f"unknown method '{method}': choose one of {', '.join(get_args(Method))}")
+        raise UnknownName(f"unknown method '{method}': choose one of {', '.join(get_args(Method))}")
     if steps < 1:
-        raise ValueError(f"{steps} steps: integrated gradients need at least 1")
+        raise RequestError(f"{steps} steps: integrated gradients need at least 1")
     name = metric_name(metric)
     with untouched(model):
         wiring = wire(model, inputs)
@@ -127,10 +128,10 @@ def gradients_of(metric: Metric, name: str, logits: Tensor, leaves: Sequence[Ten
     """
     value = metric(logits)
     if not (isinstance(value, Tensor) and value.requires_grad):
-        raise ValueError(f"metric '{name}' has no gradient (a count or a comparison): estimate with a smooth one")
+        raise RequestError(f"metric '{name}' has no gradient (a count or a comparison): estimate with a smooth one")
     found = torch.autograd.grad(value.sum(), list(leaves), allow_unused=True)
     if any(gradient is not None and not torch.isfinite(gradient).all() for gradient in found):
-        raise ValueError(f"the gradient of metric '{name}' is not finite: estimate with a smooth metric")
+        raise RequestError(f"the gradient of metric '{name}' is not finite: estimate with a smooth metric")
     return [torch.zeros_like(leaf) if gradient is None else gradient for leaf, gradient in zip(leaves, found)]
 
 

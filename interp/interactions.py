@@ -12,6 +12,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from headlab.interp.circuits import Edge, Node
+from headlab.interp.errors import RequestError
 from headlab.interp.interventions import Intervention
 from headlab.interp.metrics import Metric
 from headlab.interp.model import HookedModel, untouched
@@ -183,7 +184,7 @@ def interactions(
         wiring = wire(model, inputs)
         chosen = writers(wiring) if groups is None else {name: tuple(edges) for name, edges in groups.items()}
         if len(chosen) < 2:
-            raise ValueError(f"{len(chosen)} groups were given: an interaction needs at least two")
+            raise RequestError(f"{len(chosen)} groups were given: an interaction needs at least two")
         members, names = list(chosen.values()), tuple(chosen)
         count = len(members)
         pairs = list(combinations(range(count), 2))

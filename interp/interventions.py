@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Int, Shaped
 from torch import Tensor
 
+from headlab.interp.errors import RequestError, UnknownName
 from headlab.interp.model import HookedModel, activations
 
 Kind = Literal["patch", "zero", "mean", "positional_mean", "resample", "matched_resample"]
@@ -26,7 +27,7 @@ DonorFactors = Mapping[str, Int[Tensor, " donor"]]
 def require_kind(kind: str) -> None:
     """Raise KeyError, listing the kinds there are, for an unknown kind."""
     if kind not in KINDS:
-        raise KeyError(f"unknown kind of intervention '{kind}': choose one of {', '.join(KINDS)}")
+        raise UnknownName(f"unknown kind of intervention '{kind}': choose one of {', '.join(KINDS)}")
 
 
 def donors(
@@ -52,7 +53,7 @@ def donors(
     elif donor_levels is None:
         donor_levels = levels
     if len(levels) != count or len(donor_levels) != pool:
-        raise ValueError(
+        raise RequestError(
             f"{len(levels)} and {len(donor_levels)} levels were given for {count} examples and {pool} donors: "
             "give one per example"
         )
@@ -61,7 +62,9 @@ def donors(
         takers = (levels == level).nonzero().flatten().cpu()
         givers = (donor_levels == level).nonzero().flatten().cpu()
         if not len(givers):
-            raise ValueError(f"no reference example has level {level}: nothing to draw from for {len(takers)} examples")
+            raise RequestError(
+                f"no reference example has level {level}: nothing to draw from for {len(takers)} examples"
+            )
         if own:
             # One cycle through the group in random order: no example is its own donor.
             order = takers[torch.randperm(len(takers), generator=generator)]
@@ -83,7 +86,7 @@ def factor_table(factors: Mapping[str, Tensor] | Tensor, names: Sequence[str] | 
         return table
     missing = [name for name in names if name not in table]
     if missing:
-        raise KeyError(f"no factor '{missing[0]}': there are {', '.join(table) or 'none'}")
+        raise UnknownName(f"no factor '{missing[0]}': there are {', '.join(table) or 'none'}")
     return {name: table[name] for name in names}
 
 
@@ -113,13 +116,13 @@ def replacement(
     if kind == "zero":
         return torch.zeros_like(activation)
     if reference is None:
-        raise ValueError(f"{kind} needs reference data: say which examples it is taken over")
+        raise RequestError(f"{kind} needs reference data: say which examples it is taken over")
     if kind == "mean" and positional:
         if reference.shape[2:] != activation.shape[2:]:
-            raise ValueError(f"the reference has shape {tuple(reference.shape)}, the run {tuple(activation.shape)}")
+            raise RequestError(f"the reference has shape {tuple(reference.shape)}, the run {tuple(activation.shape)}")
         return reference.mean(dim=(0, 1)).expand_as(activation)
     if reference.shape[1:] != activation.shape[1:]:
-        raise ValueError(
+        raise RequestError(
             f"{kind} needs a reference of the same length: it has shape {tuple(reference.shape)}, "
             f"the run {tuple(activation.shape)}"
         )
@@ -127,10 +130,10 @@ def replacement(
         return reference.mean(dim=0).expand_as(activation)
     if kind == "patch":
         if len(reference) != len(activation):
-            raise ValueError(f"patch needs one source example per example: {len(reference)} for {len(activation)}")
+            raise RequestError(f"patch needs one source example per example: {len(reference)} for {len(activation)}")
         return reference
     if drawn is None:
-        raise ValueError(f"{kind} needs `drawn`, the donor of each example: draw it with donors(...)")
+        raise RequestError(f"{kind} needs `drawn`, the donor of each example: draw it with donors(...)")
     return reference[drawn.to(reference.device)]
 
 
@@ -156,9 +159,9 @@ class Intervention:
     def __post_init__(self) -> None:
         require_kind(self.kind)
         if self.kind != "zero" and self.reference is None:
-            raise ValueError(f"{self.kind} needs reference data: say which examples it is taken over")
+            raise RequestError(f"{self.kind} needs reference data: say which examples it is taken over")
         if self.kind == "matched_resample" and not self.factors:
-            raise ValueError("matched_resample needs factors: a level per example that the donor must share")
+            raise RequestError("matched_resample needs factors: a level per example that the donor must share")
 
     def drawn(self, destination: Shaped[Tensor, "example ..."]) -> Int[Tensor, " example"] | None:
         """Which reference example each destination example takes, None for kinds that draw nothing."""
@@ -170,7 +173,7 @@ class Intervention:
             return donors(len(destination), seed=self.seed, available=available)
         theirs = self.reference_factors or (self.factors if own else {})
         if not theirs:
-            raise ValueError("matched_resample on other reference data needs reference_factors: a level per donor")
+            raise RequestError("matched_resample on other reference data needs reference_factors: a level per donor")
         levels, donor_levels = _combined([self.factors, factor_table(theirs, list(self.factors))])
         return donors(len(destination), seed=self.seed, available=available, levels=levels, donor_levels=donor_levels)
 

@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from headlab.interp.errors import RequestError
+
 Metric = Callable[[Tensor], Tensor]
 
 
@@ -23,11 +25,11 @@ def performance(
     version = logits._version
     value = metric(logits)
     if logits._version != version:
-        raise ValueError(f"metric '{name}' edits the logits in place: let it work on a copy")
+        raise RequestError(f"metric '{name}' edits the logits in place: let it work on a copy")
     value = _checked(value, logits.shape[0], name)
     if not torch.isfinite(value).all():
         row = int((~torch.isfinite(value)).nonzero()[0])
-        raise ValueError(
+        raise RequestError(
             f"metric '{name}' returned {value[row].item()} for example {row}: mend the metric, or leave the example out"
         )
     return value
@@ -35,12 +37,12 @@ def performance(
 
 def _checked(value: object, examples: int, name: str) -> Tensor:
     if not isinstance(value, Tensor):
-        raise ValueError(
+        raise RequestError(
             f"metric '{name}' returned a {type(value).__name__}: return a tensor with one number per example, "
             f"shape [{examples}], without .item()"
         )
     if value.shape != (examples,):
-        raise ValueError(
+        raise RequestError(
             f"metric '{name}' returned shape {list(value.shape)}: return one number per example, shape [{examples}]"
         )
     value = value.detach()

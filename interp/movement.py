@@ -12,6 +12,7 @@ from einops import repeat
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
+from headlab.interp.errors import RequestError
 from headlab.interp.model import Hook, HookedModel, head_weights, run, untouched
 
 
@@ -116,7 +117,7 @@ def _recorders(
 
 def _check(queries: Tensor, targets: Tensor, pattern: Tensor) -> None:
     if queries.shape[1:] != pattern.shape[2:3] or targets.shape[1:] != pattern.shape[2:]:
-        raise ValueError(
+        raise RequestError(
             f"queries and targets count {tuple(targets.shape[1:])} positions, "
             f"the model's attention has {tuple(pattern.shape[2:])} (query, key)"
         )

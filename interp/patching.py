@@ -21,6 +21,7 @@ from headlab.interp.engines import Cells, Cone, ConeSweep, Expand, Unsupported
 from headlab.interp.engines.cone import plain_unembed
 from headlab.interp.engines.entry import first_block, hooks_for
 from headlab.interp.engines.support import require_supported
+from headlab.interp.errors import RequestError, UnknownName
 from headlab.interp.interventions import Intervention
 from headlab.interp.metrics import BatchedMetric, Metric, metric_name, performance
 from headlab.interp.model import HookedModel, activations, run, untouched
@@ -64,7 +65,7 @@ def patch_contrast(
     metrics = dict(contrast.metrics)
     if metric is not None:
         if metric not in metrics:
-            raise KeyError(f"no metric '{metric}': there are {', '.join(metrics)}")
+            raise UnknownName(f"no metric '{metric}': there are {', '.join(metrics)}")
         metrics = {metric: metrics[metric]}
     runs = (contrast.source, contrast.destination)
     source, destination = runs if direction == "denoising" else runs[::-1]
@@ -107,19 +108,19 @@ def patch_sweep(
     of different length or batch, and a metric that does not return one finite number per example.
     """
     if engine not in ("auto", "cone", "expand"):
-        raise KeyError(f"unknown engine '{engine}': choose auto, cone or expand")
+        raise UnknownName(f"unknown engine '{engine}': choose auto, cone or expand")
     if direction not in ("denoising", "noising"):
-        raise KeyError(f"unknown direction '{direction}': choose denoising or noising")
+        raise UnknownName(f"unknown direction '{direction}': choose denoising or noising")
     if isinstance(source, Intervention) and source.kind == "patch" and source.reference is not None:
         source = source.reference
     if isinstance(source, Tensor) and source.shape != destination.shape:
-        raise ValueError(
+        raise RequestError(
             f"the source has shape {list(source.shape)} and the destination {list(destination.shape)}: "
             "patching needs two runs of the same length and batch"
         )
     named = metrics if isinstance(metrics, Mapping) else {metric_name(metrics): metrics}
     if not named:
-        raise ValueError("no metric was given: name at least one")
+        raise RequestError("no metric was given: name at least one")
     require_component(model, component)
     chosen = require_layers(model, layers)
     hooks = [hook_name(component, layer) for layer in chosen]

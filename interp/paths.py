@@ -18,6 +18,7 @@ from headlab.interp.cuts import run_edge_sets
 from headlab.interp.edge_cone import EdgeCone
 from headlab.interp.engines import Unsupported
 from headlab.interp.engines.support import reader_hooks
+from headlab.interp.errors import RequestError, UnknownName
 from headlab.interp.interventions import Intervention
 from headlab.interp.metrics import BatchedMetric, Metric, metric_name, performance
 from headlab.interp.model import HookedModel, untouched
@@ -58,13 +59,13 @@ class EdgeEffects:
     def edges(self) -> tuple[Edge, ...]:
         """The edges, where every set is a single one. Raises ValueError where one is not."""
         if any(len(each) != 1 for each in self.sets):
-            raise ValueError("these effects are of sets of edges, not of single ones: read `sets`")
+            raise RequestError("these effects are of sets of edges, not of single ones: read `sets`")
         return tuple(edge for (edge,) in self.sets)
 
     def scores(self, ranking: Ranking | str = "absolute") -> Float[Tensor, " set"]:
         """One importance per set: the mean over examples of |effect| (`absolute`), or of the effect (`signed`)."""
         if ranking not in ("absolute", "signed"):
-            raise KeyError(f"unknown ranking '{ranking}': choose absolute or signed")
+            raise UnknownName(f"unknown ranking '{ranking}': choose absolute or signed")
         return (self.effect.abs() if ranking == "absolute" else self.effect).mean(1)
 
     def weights(self, ranking: Ranking | str = "absolute") -> dict[Edge, float]:
@@ -155,7 +156,7 @@ def exact_effects(
 ) -> EdgeEffects:
     """`patch_edge_sets` on a model that is wired already; call it inside `headlab.interp.model.untouched`."""
     if engine not in ("auto", "cone", "expand"):
-        raise KeyError(f"unknown engine '{engine}': choose auto, cone or expand")
+        raise UnknownName(f"unknown engine '{engine}': choose auto, cone or expand")
     wiring.check([*cut, *(edge for each in sets for edge in each)])
     name, notes = metric_name(metric), []
     seen = list(wiring.positions_of(read))
@@ -307,19 +308,19 @@ def _hops(wiring: Wiring, path: Sequence[Node | Collection[Edge]]) -> tuple[tupl
         hops = [tuple(edge for edge in every if (edge.source, edge.destination) == pair) for pair in joined]
         for (source, destination), hop in zip(joined, hops, strict=True):
             if not hop:
-                raise ValueError(
+                raise RequestError(
                     f"nothing that {source} writes is read by {destination}: a path goes forward to the end"
                 )
     elif any(isinstance(step, Node) for step in path):
-        raise ValueError("a path is a list of nodes or a list of edge collections, not of both")
+        raise RequestError("a path is a list of nodes or a list of edge collections, not of both")
     else:
         hops = [tuple(cast("Collection[Edge]", step)) for step in path]
     if not hops or not all(hops) or hops[-1][0].destination != END:
-        raise ValueError("a path needs a hop for every step and ends in END")
+        raise RequestError("a path needs a hop for every step and ends in END")
     for hop in hops:
         if len({(edge.source, edge.destination) for edge in hop}) != 1:
-            raise ValueError("the edges of one hop must join the same two nodes")
+            raise RequestError("the edges of one hop must join the same two nodes")
     for before, after in pairwise(hops):
         if before[0].destination != after[0].source:
-            raise ValueError(f"the path breaks: {before[0].destination} is not {after[0].source}")
+            raise RequestError(f"the path breaks: {before[0].destination} is not {after[0].source}")
     return tuple(hops)

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from headlab.interp.circuits import Circuit, Edge
+from headlab.interp.errors import RequestError, UnknownName
 from headlab.interp.paths import EdgeEffects, Ranking
 
 
@@ -68,19 +69,19 @@ def recovery(
     if isinstance(truth, Circuit):
         kind = truth.ablation.partition(":")[0]
         if effects.kind != kind and (effects.kind, kind) != ("patch", "resample"):
-            raise ValueError(
+            raise RequestError(
                 f"the circuit is true under {truth.ablation}, the effects are of {effects.kind}: measure under "
                 "the same kind, or pass the circuit's edges"
             )
     edges = truth.edges if isinstance(truth, Circuit) else frozenset(truth)
     missing = sorted(edges - set(effects.edges))
     if missing:
-        raise KeyError(f"the true edge '{missing[0]}' was not measured: give effects of every true edge")
+        raise UnknownName(f"the true edge '{missing[0]}' was not measured: give effects of every true edge")
     if draws < 1:
-        raise ValueError(f"{draws} draws: the chance level needs at least 1")
+        raise RequestError(f"{draws} draws: the chance level needs at least 1")
     labels = np.array([edge in edges for edge in effects.edges])
     if labels.all() or not labels.any():
-        raise ValueError(f"{labels.sum()} of {len(labels)} edges are true: there is nothing to tell apart")
+        raise RequestError(f"{labels.sum()} of {len(labels)} edges are true: there is nothing to tell apart")
     scores = effects.scores(ranking).double().cpu().numpy()
     random_auroc, random_precision = _random_orders(labels, draws, seed)
     return Recovery(

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from headlab.interp import statistics
 from headlab.interp.ablation import Head
+from headlab.interp.errors import RequestError
 from headlab.interp.model import HookedModel
 from headlab.interp.movement import Movement, movement
 
@@ -189,16 +190,16 @@ def _information(p: Float[np.ndarray, "head role"]) -> float:
 
 def _check(roles: tuple[Role, ...]) -> None:
     if not roles:
-        raise ValueError("a score needs at least one role")
+        raise RequestError("a score needs at least one role")
     names = [role.name for role in roles]
     if len(set(names)) < len(names):
-        raise ValueError(f"two roles have one name: {', '.join(names)}")
+        raise RequestError(f"two roles have one name: {', '.join(names)}")
     for role in roles:
         played = role.queries.nonzero()
         lost = ~role.targets[role.queries].any(-1)
         if lost.any():
             example, query = played[int(lost.int().argmax())].tolist()
-            raise ValueError(f"role '{role.name}' has no target at query {query} of example {example}")
+            raise RequestError(f"role '{role.name}' has no target at query {query} of example {example}")
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
@@ -228,5 +229,5 @@ def by_inputs(roles: tuple[Role, ...]) -> Iterator[tuple[list[Role], list[Bool[T
         for role, kept in zip(group, queries, strict=True):
             if not kept.any():
                 why = "shares its targets in every example" if role.queries.any() else "is played nowhere"
-                raise ValueError(f"role '{role.name}' {why}: there is nothing to score")
+                raise RequestError(f"role '{role.name}' {why}: there is nothing to score")
         yield group, queries

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
+from headlab.interp.errors import OutOfRange, RequestError, UnknownName
 from headlab.interp.model import HookedModel
 
 
@@ -54,7 +55,7 @@ def component(name: str) -> Component:
         hint = ""
         if name == "result":
             hint = "; a head's result is z W_O, so edit z (hook_result itself fires only under cfg.use_attn_result)"
-        raise KeyError(f"unknown component '{name}': choose one of {', '.join(COMPONENTS)}{hint}")
+        raise UnknownName(f"unknown component '{name}': choose one of {', '.join(COMPONENTS)}{hint}")
     return COMPONENTS[name]
 
 
@@ -79,7 +80,7 @@ def require_component(model: HookedModel, name: str) -> Component:
     found = component(name)
     there = components_of(model)
     if name not in there:
-        raise KeyError(f"this model has no {name}: its sites are {', '.join(there)}")
+        raise UnknownName(f"this model has no {name}: its sites are {', '.join(there)}")
     return found
 
 
@@ -109,11 +110,11 @@ def _chosen(axis: str, chosen: Sequence[int] | None, count: int) -> tuple[int, .
     values = tuple(int(value) for value in chosen)
     for value in values:
         if not 0 <= value < count:
-            raise IndexError(f"{axis} {value} does not exist: there are {axis}s 0 to {count - 1}")
+            raise OutOfRange(f"{axis} {value} does not exist: there are {axis}s 0 to {count - 1}")
     if not values:
-        raise ValueError(f"no {axis} was given: leave it out for all {count}")
+        raise RequestError(f"no {axis} was given: leave it out for all {count}")
     if len(set(values)) != len(values):
-        raise ValueError(f"{axis}s {list(values)} name one twice")
+        raise RequestError(f"{axis}s {list(values)} name one twice")
     return values
 
 
@@ -213,13 +214,13 @@ def grid(
         by = axes[:3] if name == "pattern" else axes
     unknown = [axis for axis in by if axis not in axes]
     if unknown:
-        raise KeyError(f"{name} has no axis '{unknown[0]}': its axes are {', '.join(axes)}")
+        raise UnknownName(f"{name} has no axis '{unknown[0]}': its axes are {', '.join(axes)}")
     if len(set(by)) != len(by) or "layer" not in by:
-        raise ValueError(f"by={tuple(by)} must name layer, and each axis once: choose from {', '.join(axes)}")
+        raise RequestError(f"by={tuple(by)} must name layer, and each axis once: choose from {', '.join(axes)}")
     if heads is not None and "head" not in axes:
-        raise ValueError(f"{name} has no heads: leave `heads` out")
+        raise RequestError(f"{name} has no heads: leave `heads` out")
     if sources is not None and "source" not in axes:
-        raise ValueError(f"{name} has no source positions: leave `sources` out")
+        raise RequestError(f"{name} has no source positions: leave `sources` out")
     labels = {"layer": require_layers(model, layers)}
     if "head" in axes:
         labels["head"] = _chosen("key-value head" if name in ("k", "v") else "head", heads, head_count(model, name))

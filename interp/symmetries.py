@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from headlab.interp.errors import RequestError
 from headlab.interp.model import HookedModel
 
 Model = TypeVar("Model", bound=HookedModel)
@@ -30,10 +31,10 @@ def disguised(model: Model, *, seed: int = 0, order: Sequence[int] | None = None
             attention = block.attn
             heads, rank = attention.W_Q.shape[0], attention.W_Q.shape[-1]
             if attention.W_K.shape[0] != heads:
-                raise ValueError("key-value heads are grouped here: heads cannot be exchanged one by one")
+                raise RequestError("key-value heads are grouped here: heads cannot be exchanged one by one")
             chosen = list(range(heads))[::-1] if order is None else list(order)
             if sorted(chosen) != list(range(heads)):
-                raise ValueError(f"{chosen} is no order of {heads} heads")
+                raise RequestError(f"{chosen} is no order of {heads} heads")
             for head in range(heads):
                 match, carry = (_basis(rank, generator).to(attention.W_Q) for _ in range(2))
                 for name, basis in (("Q", match), ("K", torch.linalg.inv(match).T), ("V", carry)):

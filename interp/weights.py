@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
+from headlab.interp.errors import RequestError
 from headlab.interp.model import HookedModel, activations, head_weights, untouched
 
 _BEYOND_ROWS = ("rotary", "alibi", "shortformer", "relative_positional_bias")
@@ -48,7 +49,7 @@ def qk_circuit(
     }
     for reason, holds in reasons.items():
         if holds:
-            raise ValueError(f"a QK circuit needs scores that come from the rows alone; this model has {reason}")
+            raise RequestError(f"a QK circuit needs scores that come from the rows alone; this model has {reason}")
     attention = model.blocks[layer].attn  # type: ignore[attr-defined]
     if normalise:
         queries, keys = (_into_layer(model, layer, rows) for rows in (queries, keys))
@@ -97,7 +98,7 @@ def unembedding(model: HookedModel) -> Float[Tensor, "model vocabulary"]:
     """
     W_U = getattr(model.unembed, "W_U", None)  # type: ignore[attr-defined]
     if not isinstance(W_U, Tensor) or W_U.ndim != 2:
-        raise ValueError("the model has no unembedding matrix W_U, so its heads' outputs have no logits of their own")
+        raise RequestError("the model has no unembedding matrix W_U, so its heads' outputs have no logits of their own")
     (W_U,) = _precise(W_U.detach())
     kind, weight, _ = _norm(model, getattr(model, "ln_final", None))
     if weight is not None:

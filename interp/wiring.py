@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from headlab.interp.circuits import END, START, Edge, Node, Port
+from headlab.interp.errors import OutOfRange, RequestError, UnknownName
 from headlab.interp.interventions import Intervention
 from headlab.interp.model import HeadWeights, HookedModel, activations, head_weights
 
@@ -60,7 +61,7 @@ class Wiring:
         chosen = range(self.positions) if positions is None else tuple(positions)
         for position in chosen:
             if not -self.positions <= position < self.positions:
-                raise IndexError(f"position {position} does not exist: the model has 0 to {self.positions - 1}")
+                raise OutOfRange(f"position {position} does not exist: the model has 0 to {self.positions - 1}")
         return tuple(position % self.positions for position in chosen)
 
     def acts(self, edge: Edge, read: Collection[int]) -> bool:
@@ -76,13 +77,13 @@ class Wiring:
         readers_of = {node: frozenset(ports_after(node, self.nodes)) for node in self.nodes}
         for edge in edges:
             if edge.source not in readers_of:
-                raise KeyError(f"no node '{edge.source}' writes here: there are {', '.join(map(str, self.nodes))}")
+                raise UnknownName(f"no node '{edge.source}' writes here: there are {', '.join(map(str, self.nodes))}")
             known = readers_of[edge.source]
             if (edge.destination, edge.port) not in known:
                 readers = sorted({f"{node}.{port}" if port in QKV else str(node) for node, port in known})
-                raise KeyError(f"there is no edge '{edge}': {edge.source} is read by {', '.join(readers)}")
+                raise UnknownName(f"there is no edge '{edge}': {edge.source} is read by {', '.join(readers)}")
             if not 0 <= edge.position < self.positions:
-                raise IndexError(f"the edge '{edge}' has no such position: the model has 0 to {self.positions - 1}")
+                raise OutOfRange(f"the edge '{edge}' has no such position: the model has 0 to {self.positions - 1}")
 
     def project(
         self, layer: int, port: Port, head: int, residual: Float[Tensor, "... model"]
@@ -139,13 +140,13 @@ def wire(model: HookedModel, inputs: Tensor) -> Wiring:
     cfg = model.cfg
     shared = getattr(cfg, "n_key_value_heads", None)
     if shared not in (None, cfg.n_heads) and not getattr(cfg, "ungroup_grouped_query_attention", False):
-        raise ValueError(
+        raise RequestError(
             f"{cfg.n_heads} heads share {shared} keys and values, so an edge into one head's k or v is not defined: "
             "set cfg.ungroup_grouped_query_attention = True"
         )
     layers, attn_only = cfg.n_layers, bool(cfg.attn_only)
     if getattr(cfg, "parallel_attn_mlp", False):
-        raise ValueError("attention and MLP run in parallel here, which edge patching does not model: patch sites")
+        raise RequestError("attention and MLP run in parallel here, which edge patching does not model: patch sites")
     nodes: list[Node] = [START]
     names = []
     for layer in range(layers):
@@ -194,7 +195,7 @@ def _check(wiring: Wiring, kept: Mapping[str, Tensor]) -> None:
         if found.shape != expected.shape or not torch.allclose(
             found, expected, rtol=tolerance, atol=tolerance * (1.0 + float(expected.abs().max()))
         ):
-            raise ValueError(f"{what}, which edge patching does not model: patch sites instead")
+            raise RequestError(f"{what}, which edge patching does not model: patch sites instead")
 
     for layer in range(len(wiring.weights)):
         stem = f"blocks.{layer}."

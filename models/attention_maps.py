@@ -6,13 +6,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from headlab.interp.errors import UnknownName
+
 ATTENTION_MAPS = ("softmax", "linear", "erf", "normalised-linear", "normalised-erf")
 
 
 def require_attention_map(name: str) -> None:
     """Raise KeyError, listing the maps there are, where `name` is none of them."""
     if name not in ATTENTION_MAPS:
-        raise KeyError(f"unknown attention '{name}': choose one of {', '.join(ATTENTION_MAPS)}")
+        raise UnknownName(f"unknown attention '{name}': choose one of {', '.join(ATTENTION_MAPS)}")
 
 
 def attention_map(scores: Float[Tensor, "... key"], name: str) -> Float[Tensor, "... key"]:

@@ -13,6 +13,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from headlab.interp.errors import RequestError, UnknownName
+
 
 @dataclass(frozen=True)
 class Basis:
@@ -27,7 +29,7 @@ class Basis:
     def __post_init__(self) -> None:
         if len(set(self.axes)) != len(self.axes):
             twice = next(axis for axis in self.axes if self.axes.count(axis) > 1)
-            raise ValueError(f"basis '{self.name}' names the axis {twice!r} twice: give every axis a name of its own")
+            raise RequestError(f"basis '{self.name}' names the axis {twice!r} twice: give every axis a name of its own")
 
     def __len__(self) -> int:
         return len(self.axes)
@@ -36,7 +38,7 @@ class Basis:
         """The unit vector of `axis`; KeyError lists axes that exist."""
         if axis not in self.axes:
             known = ", ".join(map(repr, self.axes[:8])) + (", ..." if len(self.axes) > 8 else "")
-            raise KeyError(f"basis '{self.name}' has no axis {axis!r}; it has {known}")
+            raise UnknownName(f"basis '{self.name}' has no axis {axis!r}; it has {known}")
         coordinates = torch.zeros(len(self), dtype=torch.float64)
         coordinates[self.axes.index(axis)] = 1.0
         return Direction(self, coordinates)
@@ -82,7 +84,7 @@ class Basis:
     def require(self, direction: Direction) -> None:
         """Raise ValueError where `direction` belongs to another basis."""
         if direction.basis != self:
-            raise ValueError(
+            raise RequestError(
                 f"a direction of basis '{direction.basis.name}' was used where basis '{self.name}' is meant"
             )
 

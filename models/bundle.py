@@ -24,6 +24,8 @@ from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as save_safetensors
 from torch import Tensor
 
+from headlab.interp.errors import MissingFile, RequestError, UnknownName
+
 MANIFEST = "checkpoint.json"
 FORMAT = 1
 _TENSOR_FILE = re.compile(r".+-[0-9a-f]{16}\.safetensors")
@@ -68,22 +70,22 @@ def read(directory: str | Path, kind: str, *, name: str = MANIFEST) -> dict[str,
     """
     directory = Path(directory)
     if not directory.exists():
-        raise FileNotFoundError(f"there is no folder '{directory}'")
+        raise MissingFile(f"there is no folder '{directory}'")
     path = directory / name
     if not path.is_file():
-        raise ValueError(f"'{directory}' is no headlab {kind}: it has no {name}")
+        raise RequestError(f"'{directory}' is no headlab {kind}: it has no {name}")
     manifest = _read_json(path)
     if not isinstance(manifest, dict) or not isinstance(manifest.get("format"), int) or "kind" not in manifest:
-        raise ValueError(f"'{directory}' is no headlab {kind}: its {name} was written by something else")
+        raise RequestError(f"'{directory}' is no headlab {kind}: its {name} was written by something else")
     found = manifest["format"]
     if found != FORMAT:
         age = "newer" if found > FORMAT else "older"
         mend = "install a newer headlab" if found > FORMAT else "train or build it again"
-        raise ValueError(
+        raise RequestError(
             f"'{directory}' has {kind} format {found}, {age} than the format {FORMAT} that this headlab reads: {mend}"
         )
     if manifest["kind"] != kind:
-        raise ValueError(f"'{directory}' holds a {manifest['kind']}, not a {kind}")
+        raise RequestError(f"'{directory}' holds a {manifest['kind']}, not a {kind}")
     return manifest
 
 
@@ -96,18 +98,18 @@ def read_tensors(directory: str | Path, manifest: Mapping[str, Any], part: str) 
     directory = Path(directory)
     files = manifest.get("files", {})
     if part not in files:
-        raise KeyError(f"'{directory}' holds no {part}; it holds {', '.join(files) or 'no tensors'}")
+        raise UnknownName(f"'{directory}' holds no {part}; it holds {', '.join(files) or 'no tensors'}")
     name = Path(str(files[part]["file"])).name
     path = directory / name
     if not path.is_file():
-        raise FileNotFoundError(f"'{directory}' is damaged: its file {name} is missing")
+        raise MissingFile(f"'{directory}' is damaged: its file {name} is missing")
     content = path.read_bytes()
     if hashlib.sha256(content).hexdigest() != files[part]["sha256"]:
-        raise ValueError(f"'{path}' is damaged: its content does not match the checksum in {MANIFEST}")
+        raise RequestError(f"'{path}' is damaged: its content does not match the checksum in {MANIFEST}")
     try:
         return load_safetensors(content)
     except SafetensorError as error:
-        raise ValueError(f"'{path}' is damaged: {error}") from error
+        raise RequestError(f"'{path}' is damaged: {error}") from error
 
 
 def write_json(path: str | Path, data: Mapping[str, Any]) -> Path:
@@ -149,17 +151,17 @@ def plain(value: Any, where: str = "") -> Any:
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"'{where}' is {value}, which a checkpoint cannot hold: leave it out or store None")
+        raise RequestError(f"'{where}' is {value}, which a checkpoint cannot hold: leave it out or store None")
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    raise ValueError(f"'{where}' is a {type(value).__name__}, which JSON cannot hold")
+    raise RequestError(f"'{where}' is a {type(value).__name__}, which JSON cannot hold")
 
 
 def _refuse_foreign(directory: Path) -> None:
     if directory.is_file():
-        raise ValueError(f"cannot write to '{directory}': it is a file, choose a folder")
+        raise RequestError(f"cannot write to '{directory}': it is a file, choose a folder")
     if directory.is_dir() and not (directory / MANIFEST).exists() and any(directory.iterdir()):
-        raise ValueError(f"'{directory}' holds other files and is no headlab checkpoint: choose another folder")
+        raise RequestError(f"'{directory}' holds other files and is no headlab checkpoint: choose another folder")
 
 
 @contextmanager
@@ -181,7 +183,7 @@ def _parents(path: Path) -> Iterator[None]:
         path.absolute().parent.mkdir(parents=True, exist_ok=True)
         yield
     except OSError as error:
-        raise ValueError(f"cannot write to '{path}': {error.strerror or error}") from error
+        raise RequestError(f"cannot write to '{path}': {error.strerror or error}") from error
     finally:
         for parent in made:
             if parent.is_dir() and not any(parent.iterdir()):
@@ -211,4 +213,4 @@ def _read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_bytes())
     except ValueError as error:
-        raise ValueError(f"'{path}' is damaged: it is not JSON ({error})") from error
+        raise RequestError(f"'{path}' is damaged: it is not JSON ({error})") from error

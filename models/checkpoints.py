@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from headlab.interp.errors import RequestError, UnknownName
 from headlab.models import bundle
 from headlab.models.hooked import Architecture, HookedTransformer, build
 
@@ -76,12 +77,12 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor], source: str = 
     own = weights_of(model)
     for name in [*own, *weights]:
         if name not in weights:
-            raise ValueError(f"{source} do not fit the architecture: '{name}' is missing")
+            raise RequestError(f"{source} do not fit the architecture: '{name}' is missing")
         if name not in own:
-            raise ValueError(f"{source} do not fit the architecture: it has no '{name}'")
+            raise RequestError(f"{source} do not fit the architecture: it has no '{name}'")
         if own[name].shape != weights[name].shape:
             found, wanted = tuple(weights[name].shape), tuple(own[name].shape)
-            raise ValueError(f"{source} do not fit the architecture: '{name}' has shape {found}, not {wanted}")
+            raise RequestError(f"{source} do not fit the architecture: '{name}' has shape {found}, not {wanted}")
     with torch.no_grad():
         for name, value in weights.items():
             own[name].copy_(value)
@@ -130,7 +131,7 @@ def load(directory: str | Path, *, device: str = "cpu", dtype: torch.dtype | str
     manifest = bundle.read(directory, KIND)
     for key in ("architecture", "dtype", "task", "task_options", "variant", "recipe", "seed", "metrics", "history"):
         if key not in manifest:
-            raise ValueError(f"'{directory}' is damaged: its {bundle.MANIFEST} has no '{key}'")
+            raise RequestError(f"'{directory}' is damaged: its {bundle.MANIFEST} has no '{key}'")
     model = _build(directory, manifest, device, dtype)
     load_weights(model, bundle.read_tensors(directory, manifest, "weights"), f"the weights in '{directory}'")
     return Checkpoint(
@@ -164,10 +165,10 @@ def load_history(
     manifest = bundle.read(directory, KIND)
     kept = history_steps(directory)
     if not kept:
-        raise ValueError(f"'{directory}' keeps no weights of earlier steps")
+        raise RequestError(f"'{directory}' keeps no weights of earlier steps")
     for step in kept if steps is None else steps:
         if step not in kept:
-            raise KeyError(f"'{directory}' keeps no weights of step {step}; it keeps {', '.join(map(str, kept))}")
+            raise UnknownName(f"'{directory}' keeps no weights of step {step}; it keeps {', '.join(map(str, kept))}")
         model = _build(directory, manifest, device, dtype)
         load_weights(
             model, bundle.read_tensors(directory, manifest, f"step-{step:08d}"), f"the weights in '{directory}'"
@@ -200,7 +201,7 @@ def load_training(directory: str | Path) -> TrainingState:
     except ValueError:
         manifest = bundle.read(directory, KIND)
         if "training" not in manifest:
-            raise ValueError(f"'{directory}' was saved without a training state: it cannot be resumed") from None
+            raise RequestError(f"'{directory}' was saved without a training state: it cannot be resumed") from None
         step, data = manifest["training"]["step"], manifest["training"]["data"]
     return TrainingState(step, bundle.read_tensors(directory, manifest, "training"), data)
 
@@ -212,7 +213,7 @@ def save_runs(directory: str | Path, runs: Sequence[Mapping[str, Any]], best: st
     Raises ValueError where `best` is none of them.
     """
     if best not in [run["dir"] for run in runs]:
-        raise ValueError(f"the best run '{best}' is none of the runs")
+        raise RequestError(f"the best run '{best}' is none of the runs")
     data = {"format": bundle.FORMAT, "kind": "runs", "runs": runs, "best": best, **more}
     return bundle.write_json(Path(directory) / RUNS, data)
 
@@ -241,4 +242,4 @@ def _build(
         return build(architecture, device=device, dtype=dtype or manifest["dtype"])
     except (KeyError, TypeError, ValueError, AssertionError) as error:
         reason = error.args[0] if error.args else type(error).__name__
-        raise ValueError(f"'{directory}' names an architecture that cannot be built: {reason}") from error
+        raise RequestError(f"'{directory}' names an architecture that cannot be built: {reason}") from error

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headlab.interp.circuits import Circuit
+from headlab.interp.errors import UnknownName
 from headlab.models.hooked import Architecture, HookedTransformer
 
 
@@ -42,5 +43,7 @@ class Constructed:
         """The circuit that is true under `ablation`; KeyError lists the kinds that are known."""
         if ablation not in self.circuits:
             known = ", ".join(self.circuits) or "none"
-            raise KeyError(f"the circuit of '{self.variant}' under '{ablation}' ablation is not known; known: {known}")
+            raise UnknownName(
+                f"the circuit of '{self.variant}' under '{ablation}' ablation is not known; known: {known}"
+            )
         return self.circuits[ablation]

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import torch
 
+from headlab.interp.errors import RequestError
 from headlab.models.hooked import Architecture, HookedTransformer, build
 
 
@@ -16,7 +17,7 @@ def repeated(model: HookedTransformer, architecture: Architecture, copies: int =
     share every role. `architecture` is the model's own. Raises ValueError for fewer than two copies.
     """
     if copies < 2:
-        raise ValueError(f"{copies} copies of each head: a control that divides no work needs at least 2")
+        raise RequestError(f"{copies} copies of each head: a control that divides no work needs at least 2")
     config = {**architecture.config, "n_heads": copies * model.cfg.n_heads}
     made = build(replace(architecture, config=config), device=str(model.cfg.device), dtype=model.cfg.dtype)
     own = dict(model.named_parameters())

@@ -10,6 +10,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from headlab.interp.errors import RequestError, UnknownName
+
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu,
     "gelu": F.gelu,
@@ -20,7 +22,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 def activation_function(name: str) -> Callable[[Tensor], Tensor]:
     """The activation called `name`. Raises KeyError, listing the names there are."""
     if name not in ACTIVATIONS:
-        raise KeyError(f"unknown activation '{name}': choose one of {', '.join(ACTIVATIONS)}")
+        raise UnknownName(f"unknown activation '{name}': choose one of {', '.join(ACTIVATIONS)}")
     return ACTIVATIONS[name]
 
 
@@ -78,7 +80,7 @@ class PlacedEmbed(nn.Module):
         self.cfg = cfg
         self.length = cfg.n_ctx - 1
         if cfg.d_model != self.length * size:
-            raise ValueError(f"d_model is {cfg.d_model}, not {self.length} tokens of {size} features each")
+            raise RequestError(f"d_model is {cfg.d_model}, not {self.length} tokens of {size} features each")
 
     @property
     def W_E(self) -> Float[Tensor, "feature model"]:

@@ -17,9 +17,11 @@ import torch
 from torch import nn
 from torch.random import fork_rng
 
+from headlab.interp.errors import MissingPackage, UnknownName
+
 _INSTALLED = version("transformer-lens")
 if not _INSTALLED.startswith("3."):
-    raise ImportError(
+    raise MissingPackage(
         f"headlab needs transformer-lens 3.9 or a later 3.x (version 4 removed HookedTransformer); "
         f"{_INSTALLED} is installed: pip install 'transformer-lens>=3.9,<4'"
     )
@@ -75,7 +77,7 @@ def build(
     """
     if isinstance(dtype, str):
         if dtype not in DTYPES:
-            raise KeyError(f"unknown dtype '{dtype}': choose one of {', '.join(DTYPES)}")
+            raise UnknownName(f"unknown dtype '{dtype}': choose one of {', '.join(DTYPES)}")
         dtype = DTYPES[dtype]
     options = {
         "init_weights": False,
@@ -106,13 +108,13 @@ def _replace(model: HookedTransformer, slot: str, choice: Mapping[str, Any]) -> 
     options = dict(choice)
     name = options.pop("part")
     if name not in PARTS:
-        raise KeyError(f"unknown part '{name}': there are {', '.join(sorted(PARTS))}")
+        raise UnknownName(f"unknown part '{name}': there are {', '.join(sorted(PARTS))}")
     *path, attribute = slot.split(".")
     owner: Any = model
     for step in path:
         owner = owner[int(step)] if step.isdigit() else getattr(owner, step, None)
     if owner is None or not isinstance(getattr(owner, attribute, None), nn.Module):
-        raise KeyError(f"the model has no slot '{slot}': use embed, pos_embed, unembed or blocks.L.attn")
+        raise UnknownName(f"the model has no slot '{slot}': use embed, pos_embed, unembed or blocks.L.attn")
     part = PARTS[name]
     if attribute == "attn":
         layer = int(path[-1])

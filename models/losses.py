@@ -7,6 +7,8 @@ from collections.abc import Callable
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from headlab.interp.errors import UnknownName
+
 
 def cross_entropy(logits: Float[Tensor, "*batch class"], targets: Int[Tensor, ...]) -> Float[Tensor, "*batch"]:
     """-ln p(target), in nats; `targets` broadcasts over leading axes such as the seed's."""
@@ -36,7 +38,7 @@ def loss_function(name: str, q: float = 0.7) -> Callable[..., Tensor]:
         return lambda logits, targets: generalised_cross_entropy(logits, targets, q)
     if name == "mse":
         return squared_error
-    raise KeyError(f"unknown loss '{name}': choose cross_entropy, gce or mse")
+    raise UnknownName(f"unknown loss '{name}': choose cross_entropy, gce or mse")
 
 
 def _log_probability(logits: Tensor, targets: Tensor) -> Tensor:

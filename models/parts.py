@@ -16,9 +16,10 @@ from torch import Tensor, nn
 from transformer_lens.components import Attention
 from transformer_lens.hook_points import HookPoint
 
+from headlab.interp.errors import RequestError
 from headlab.models.attention_maps import attention_map, require_attention_map
 from headlab.models.encoders import EncodedEmbed, PlacedEmbed, QueryEmbed, activation_function
-from headlab.models.retrieval.outer import Outer
+from headlab.models.outer import Outer
 
 
 class TiedUnembed(nn.Module):
@@ -66,7 +67,7 @@ class PairEmbed(nn.Module):
         super().__init__()
         self.cfg = cfg
         if cfg.d_vocab != types + 2 * labels:
-            raise ValueError(f"d_vocab is {cfg.d_vocab}, not the {types} + 2 * {labels} rows of the three tables")
+            raise RequestError(f"d_vocab is {cfg.d_vocab}, not the {types} + 2 * {labels} rows of the three tables")
         self.W_T = nn.Parameter(torch.zeros(types, cfg.d_model, dtype=cfg.dtype))
         self.W_A = nn.Parameter(torch.zeros(labels, cfg.d_model, dtype=cfg.dtype))
         self.W_B = nn.Parameter(torch.zeros(labels, cfg.d_model, dtype=cfg.dtype))
@@ -122,7 +123,7 @@ class MappedClsAttention(BlindClsAttention):
         position_bias: Tensor | None = None,
     ) -> Float[Tensor, "batch position model"]:
         if past_kv_cache_entry is not None or position_bias is not None:
-            raise ValueError("attention with a map of its own takes neither a key-value cache nor a position bias")
+            raise RequestError("attention with a map of its own takes neither a key-value cache nor a position bias")
         q, k, v = self.calculate_qkv_matrices(query_input, key_input, value_input)
         scores = self.apply_causal_mask(self.calculate_attention_scores(q, k), 0, attention_mask)
         if additive_attention_mask is not None:
@@ -203,7 +204,7 @@ class ProductUnembed(nn.Module):
 class PolynomialUnembed(nn.Module):
     """One output: a polynomial of successive residual coordinates, the first of which is `first`.
 
-    coefficients, exponents: as in headlab.models.retrieval.outer.Outer. There is no W_U.
+    coefficients, exponents: as in headlab.models.outer.Outer. There is no W_U.
     """
 
     def __init__(

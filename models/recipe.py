@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from headlab.interp.errors import RequestError
 from headlab.models.losses import loss_function
 
 
@@ -46,15 +47,15 @@ class Recipe:
     def __post_init__(self) -> None:
         loss_function(self.loss)
         if self.optimiser not in ("adam", "sgd"):
-            raise ValueError(f"unknown optimiser '{self.optimiser}': choose adam or sgd")
+            raise RequestError(f"unknown optimiser '{self.optimiser}': choose adam or sgd")
         if self.schedule not in ("constant", "cosine"):
-            raise ValueError(f"unknown schedule '{self.schedule}': choose constant or cosine")
+            raise RequestError(f"unknown schedule '{self.schedule}': choose constant or cosine")
         if not (self.lr > 0 and math.isfinite(self.lr)):
-            raise ValueError(f"the learning rate must be above 0, not {self.lr}")
+            raise RequestError(f"the learning rate must be above 0, not {self.lr}")
         if self.steps < 0 or self.warmup < 0:
-            raise ValueError(f"steps and warmup cannot be negative: {self.steps}, {self.warmup}")
+            raise RequestError(f"steps and warmup cannot be negative: {self.steps}, {self.warmup}")
         if not 0 < self.q <= 1:
-            raise ValueError(f"q must lie in (0, 1], not {self.q}")
+            raise RequestError(f"q must lie in (0, 1], not {self.q}")
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-ready dict from which `from_json` makes an equal recipe."""
@@ -65,7 +66,7 @@ class Recipe:
         """The recipe that `to_json` wrote. Raises ValueError for an entry that no recipe has."""
         unknown = set(data) - {entry.name for entry in fields(cls)}
         if unknown:
-            raise ValueError(f"a recipe has no '{min(unknown)}'")
+            raise RequestError(f"a recipe has no '{min(unknown)}'")
         return cls(**{**data, "betas": tuple(data.get("betas", cls.betas))})
 
 

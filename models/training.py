@@ -21,6 +21,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
+from headlab.interp.errors import RequestError
 from headlab.models.checkpoints import TrainingState
 from headlab.models.learner import Learner, Measures, ModelLearner
 from headlab.models.recipe import Recipe, learning_rate, recorded_steps
@@ -116,7 +117,7 @@ def _optimiser(leaves: Mapping[str, Tensor], recipe: Recipe) -> torch.optim.Opti
         groups.setdefault(recipe.lr_scales[pattern] if pattern else 1.0, []).append(leaf)
     for pattern in recipe.lr_scales:
         if pattern not in matched:
-            raise ValueError(f"lr_scales: '{pattern}' matches no parameter; there are {', '.join(leaves)}")
+            raise RequestError(f"lr_scales: '{pattern}' matches no parameter; there are {', '.join(leaves)}")
     sets = [{"params": params, "scale": scale} for scale, params in groups.items()]
     if recipe.optimiser == "sgd":
         return torch.optim.SGD(sets, recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay)
@@ -136,7 +137,7 @@ def _require_finite(losses: Tensor, seeds: Sequence[int], step: int, recipe: Rec
     if finite.all():
         return
     position = int((~finite).nonzero()[0])
-    raise ValueError(
+    raise RequestError(
         f"training diverged: the loss of seed {seeds[position]} is {float(losses[position])} at step {step}; "
         f"use a smaller learning rate than {recipe.lr} or a smaller clip"
     )
@@ -175,19 +176,19 @@ def _restore(
     state: TrainingState, learner: Learner, leaves: Mapping[str, Tensor], optimiser: torch.optim.Optimizer, log: Log
 ) -> None:
     if tuple(state.data["seeds"]) != log.seeds:
-        raise ValueError(f"the training state is of the seeds {state.data['seeds']}, not of {list(log.seeds)}")
+        raise RequestError(f"the training state is of the seeds {state.data['seeds']}, not of {list(log.seeds)}")
     own, other = log.recipe.to_json(), state.data["recipe"]
     changed = [name for name in own if name not in _MAY_CHANGE and own[name] != other.get(name)]
     if changed:
         was, now = other.get(changed[0]), own[changed[0]]
-        raise ValueError(f"the training state was made with another recipe: {changed[0]} was {was}, not {now}")
+        raise RequestError(f"the training state was made with another recipe: {changed[0]} was {was}, not {now}")
     named: dict[str, dict[str, Tensor]] = {}
     for name, value in state.tensors.items():
         kind, rest = name.split("/", 1)
         named.setdefault(kind, {})[rest] = value
     if set(named["parameter"]) != set(leaves):
         odd = min(set(named["parameter"]) ^ set(leaves))
-        raise ValueError(f"the training state does not fit the model: only one of them has '{odd}'")
+        raise RequestError(f"the training state does not fit the model: only one of them has '{odd}'")
     with torch.no_grad():
         for name, leaf in leaves.items():
             leaf.copy_(named["parameter"][name])

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headlab.interp.errors import UnknownName
 from headlab.models.checkpoints import TrainingState
 from headlab.models.learner import Measures
 from headlab.models.recipe import Recipe, learning_rate
@@ -71,7 +72,7 @@ class Log:
             return
         for name in self.keep:
             if name not in measures:
-                raise KeyError(f"the learner does not measure '{name}'; it measures {', '.join(measures)}")
+                raise UnknownName(f"the learner does not measure '{name}'; it measures {', '.join(measures)}")
         if not self.best:
             self.best = {name: leaf.detach().clone() for name, leaf in leaves.items()}
             self.best_measures = {name: value.clone() for name, value in measures.items()}

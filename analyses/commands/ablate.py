@@ -12,6 +12,7 @@ from headlab.analyses.commands.tables import print_table
 from headlab.analyses.options.instruments import Ablate
 from headlab.analyses.systems import system
 from headlab.interp.ablation import ablate_heads
+from headlab.interp.errors import RequestError, UnknownName
 from headlab.models.task import Examples, LogitMetric, Task
 
 
@@ -34,7 +35,7 @@ def pick(choices: Any, name: str | None, what: str) -> tuple[str, Any]:
     if name is None:
         name = next(iter(choices))
     if name not in choices:
-        raise KeyError(f"no {what} '{name}': there are {', '.join(choices)}")
+        raise UnknownName(f"no {what} '{name}': there are {', '.join(choices)}")
     return name, choices[name]
 
 
@@ -50,7 +51,7 @@ def run(options: Ablate) -> dict[str, Any]:
         factor, levels = pick(examples.factors, options.factor, "factor")
     matched = options.kind == "matched_resample"
     if matched and levels is None:
-        raise ValueError("matched_resample needs a factor to match on, and this task's examples have none")
+        raise RequestError("matched_resample needs a factor to match on, and this task's examples have none")
     heads = [(layer, h) for layer in range(checkpoint.model.cfg.n_layers) for h in range(checkpoint.model.cfg.n_heads)]
     groups = [(head,) for head in heads] + (list(combinations(heads, 2)) if options.groups else [])
     result = ablate_heads(

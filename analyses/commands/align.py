@@ -10,13 +10,14 @@ from headlab.analyses.options.instruments import Align
 from headlab.analyses.query_alignment import over_training
 from headlab.analyses.systems import system
 from headlab.interp.alignment import align_roles
+from headlab.interp.errors import RequestError
 from headlab.models.checkpoints import history_steps
 
 
 def run(options: Align) -> dict[str, Any]:
     """The JSON of `headlab align`; `over_training` where the checkpoint keeps the weights of earlier steps."""
     if options.shuffles < 1:
-        raise ValueError(f"the chance level needs at least one shuffle, not {options.shuffles}")
+        raise RequestError(f"the chance level needs at least one shuffle, not {options.shuffles}")
     checkpoint = load_with_heads(options.dir, options.common.device)
     roles = system(checkpoint.task).task(checkpoint).roles(seed=options.common.seed)
     found = align_roles(checkpoint.model, roles, shuffles=options.shuffles, seed=options.common.seed)

@@ -6,8 +6,8 @@ import time
 from importlib import import_module
 from typing import Any
 
+from headlab.analyses.bench.lower_bound import beside_floor
 from headlab.analyses.commands.tables import print_table
-from headlab.analyses.machine_rate import beside_floor
 from headlab.analyses.options.instruments import Bench
 
 
@@ -17,7 +17,7 @@ def run(options: Bench) -> dict[str, Any]:
     seconds: CPU seconds of the whole benchmark.
     """
     begun = time.process_time()
-    result = import_module(f"headlab.analyses.bench_{options.name}").run(quick=options.quick)
+    result = import_module(f"headlab.analyses.bench.{options.name}").run(quick=options.quick)
     rates = beside_floor(result["cases"])
     return {**result, "multiply_adds_per_second": rates, "seconds": time.process_time() - begun}
 

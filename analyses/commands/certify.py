@@ -7,6 +7,7 @@ from typing import Any
 from headlab.analyses.commands.tables import print_facts
 from headlab.analyses.options.instruments import Certify
 from headlab.analyses.systems import system
+from headlab.interp.errors import RequestError
 from headlab.models.checkpoints import load
 from headlab.models.esp.certificate import certify
 from headlab.models.esp.feedback import minimum_feedback_arc_set
@@ -16,7 +17,7 @@ def run(options: Certify) -> dict[str, Any]:
     """The JSON of `headlab certify`. Raises ValueError for a checkpoint of another task, or another number of heads."""
     checkpoint = load(options.dir, device=options.common.device)
     if checkpoint.task != "esp":
-        raise ValueError(f"'{checkpoint.directory}' is of the task {checkpoint.task}: only esp models are certified")
+        raise RequestError(f"'{checkpoint.directory}' is of the task {checkpoint.task}: only esp models are certified")
     task = system("esp").task(checkpoint)
     mfas = minimum_feedback_arc_set(task.graph, time_limit=options.time_limit)
     return {"dir": str(checkpoint.directory), **certify(checkpoint.model, task, feedback=mfas).to_json()}

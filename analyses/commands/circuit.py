@@ -11,6 +11,7 @@ from headlab.analyses.options.instruments import Circuit as Options
 from headlab.analyses.systems import system
 from headlab.interp.circuits import Circuit, Edge
 from headlab.interp.discovery import fidelity, threshold_circuit
+from headlab.interp.errors import RequestError, UnknownName
 from headlab.interp.interventions import Intervention
 from headlab.interp.paths import EdgeEffects, patch_edges
 from headlab.interp.recovery import recovery
@@ -27,9 +28,9 @@ def run(options: Options) -> dict[str, Any]:
     (0, 1] or fewer than two pairs.
     """
     if not 0 < options.threshold <= 1:
-        raise ValueError(f"the threshold is a share of the largest effect, in (0, 1], not {options.threshold}")
+        raise RequestError(f"the threshold is a share of the largest effect, in (0, 1], not {options.threshold}")
     if options.count < 2:
-        raise ValueError(f"{options.count} pairs of runs were asked for: resampling needs at least 2")
+        raise RequestError(f"{options.count} pairs of runs were asked for: resampling needs at least 2")
     checkpoint = load_with_heads(options.dir, options.common.device)
     task = system(checkpoint.task).task(checkpoint)
     contrasts = {
@@ -69,7 +70,7 @@ def _chosen(options: Options, contrasts: dict[str, Contrast]) -> tuple[str, Cont
         contrast = contrasts[name.partition(":")[2]]
         return name, contrast, Intervention("patch", contrast.destination)
     if name not in GENERIC:
-        raise KeyError(f"no ablation '{name}': there are {', '.join([*GENERIC, *slots])}")
+        raise UnknownName(f"no ablation '{name}': there are {', '.join([*GENERIC, *slots])}")
     _, contrast = pick(contrasts, options.contrast, "contrast")
     reference = None if name == "zero" else contrast.source
     return name, contrast, Intervention(name, reference, options.common.seed)  # type: ignore[arg-type]

@@ -14,6 +14,7 @@ from headlab.analyses.commands.tables import print_table
 from headlab.analyses.options.instruments import Compare
 from headlab.analyses.systems import system
 from headlab.interp import comparison
+from headlab.interp.errors import RequestError
 from headlab.models.task import Examples, Task
 
 PROBES = 512
@@ -26,11 +27,11 @@ def run(options: Compare) -> dict[str, Any]:
     """
     a, b = (load_with_heads(directory, options.common.device) for directory in (options.dir_a, options.dir_b))
     if a.task != b.task:
-        raise ValueError(f"'{options.dir_a}' is of the task {a.task} and '{options.dir_b}' of {b.task}: compare like")
+        raise RequestError(f"'{options.dir_a}' is of the task {a.task} and '{options.dir_b}' of {b.task}: compare like")
     room = system(a.task)
     task = room.task(a)
     if task.vocabulary != room.task(b).vocabulary or task.positions != room.task(b).positions:
-        raise ValueError(f"'{options.dir_a}' and '{options.dir_b}' differ in vocabulary or positions: compare like")
+        raise RequestError(f"'{options.dir_a}' and '{options.dir_b}' differ in vocabulary or positions: compare like")
     examples = examples_of(task, options.common.seed, PROBES)
     regression = not task.vocabulary
     queries = read_queries(task, examples)

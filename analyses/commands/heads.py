@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from headlab.interp.errors import RequestError
 from headlab.models.checkpoints import Checkpoint, load
 
 
@@ -12,5 +13,5 @@ def load_with_heads(directory: Path, device: str) -> Checkpoint:
     position, which has nothing to attend to: a feed-forward network."""
     checkpoint = load(directory, device=device)
     if checkpoint.architecture.config["n_ctx"] == 1:
-        raise ValueError(f"'{directory}' is a feed-forward network without heads: only evaluate and info take it")
+        raise RequestError(f"'{directory}' is a feed-forward network without heads: only evaluate and info take it")
     return checkpoint

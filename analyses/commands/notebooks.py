@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from headlab.analyses.commands.progress import progress_bar
 from headlab.analyses.commands.tables import print_table
 from headlab.analyses.notebooks import execute, page, sources, static, write
 from headlab.analyses.options.instruments import Notebooks
+from headlab.analyses.progress import progress_bar
 from headlab.interp.render.figure import write as write_whole
 
 

@@ -10,6 +10,7 @@ from headlab.analyses.commands.tables import print_facts
 from headlab.analyses.options.instruments import Render
 from headlab.analyses.pictures import attention_figure, circuit_figure, head_badges
 from headlab.analyses.systems import system
+from headlab.interp.errors import OutOfRange, RequestError
 from headlab.interp.render import Section, bold, report_page
 from headlab.interp.render.figure import write
 
@@ -19,12 +20,12 @@ FORMATS = (".html", ".svg", ".png")
 def run(options: Render) -> dict[str, Any]:
     """Write the file and say what is in it. Raises ValueError for another format, IndexError for no such example."""
     if options.out.suffix not in FORMATS:
-        raise ValueError(f"'{options.out}' has no known format: end its name in {', '.join(FORMATS)}")
+        raise RequestError(f"'{options.out}' has no known format: end its name in {', '.join(FORMATS)}")
     checkpoint = load_with_heads(options.dir, options.common.device)
     task = system(checkpoint.task).task(checkpoint)
     examples = examples_of(task, options.common.seed, 256)
     if not 0 <= options.example < len(examples):
-        raise IndexError(f"there is no example {options.example}: there are 0 to {len(examples) - 1}")
+        raise OutOfRange(f"there is no example {options.example}: there are 0 to {len(examples) - 1}")
     example = examples[options.example : options.example + 1].to(options.common.device)
     badges = head_badges(checkpoint, task, options.common.seed)
     circuit = circuit_figure(checkpoint, task, example, badges)

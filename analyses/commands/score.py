@@ -8,13 +8,14 @@ from headlab.analyses.commands.heads import load_with_heads
 from headlab.analyses.commands.tables import print_table
 from headlab.analyses.options.instruments import Score
 from headlab.analyses.systems import system
+from headlab.interp.errors import RequestError
 from headlab.interp.roles import chance, score
 
 
 def run(options: Score) -> dict[str, Any]:
     """The JSON of `headlab score`. Raises ValueError for fewer than one untrained model."""
     if options.chance_seeds < 1:
-        raise ValueError(f"the chance level needs at least one untrained model, not {options.chance_seeds}")
+        raise RequestError(f"the chance level needs at least one untrained model, not {options.chance_seeds}")
     checkpoint = load_with_heads(options.dir, options.common.device)
     room = system(checkpoint.task)
     roles = room.task(checkpoint).roles(seed=options.common.seed)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from headlab.interp.errors import RequestError
 from headlab.interp.render import Figure
 from headlab.interp.render.figure import write
 from headlab.models.bundle import write_json
@@ -21,7 +22,7 @@ def require_folder(out: Path) -> None:
         with tempfile.TemporaryFile(dir=out):
             pass
     except OSError as error:
-        raise ValueError(f"the folder '{out}' cannot be written ({error.strerror}): choose another --out") from None
+        raise RequestError(f"the folder '{out}' cannot be written ({error.strerror}): choose another --out") from None
 
 
 def write_file(path: Path, data: bytes) -> None:

@@ -13,11 +13,13 @@ from itertools import islice
 from typing import Any
 from urllib.parse import urlsplit
 
+from headlab.interp.errors import RequestError, WorkFailed
+
 PATIENCE = 10.0  # seconds for a cluster to answer
 ENGINES = ("loky", "dask", "ray")
 
 
-class WorkersLost(RuntimeError):
+class WorkersLost(WorkFailed):
     """A worker process died while it worked."""
 
 
@@ -92,22 +94,22 @@ def opened(name: str, *, address: str | None = None, workers: int | None = None)
     address that is missing, superfluous or does not answer, fewer than one worker.
     """
     if workers is not None and workers < 1:
-        raise ValueError(f"{workers} workers: at least 1 is needed")
+        raise RequestError(f"{workers} workers: at least 1 is needed")
     if name == "loky":
         if address is not None:
-            raise ValueError("an address belongs to --engine dask or --engine ray: loky runs on this machine")
+            raise RequestError("an address belongs to --engine dask or --engine ray: loky runs on this machine")
         yield _loky(workers)
         return
     module = {"dask": "distributed", "ray": "ray"}[name]
     try:
         library = importlib.import_module(module)
     except ImportError:
-        raise ValueError(
+        raise RequestError(
             f"the engine {name} is not installed: pip install 'headlab[{name}]', or use --engine loky"
         ) from None
     if address is None:
         shape = {"dask": "tcp://HOST:8786", "ray": "HOST:6379"}[name]
-        raise ValueError(f"--engine {name} runs on a cluster that exists: give its address, --address {shape}")
+        raise RequestError(f"--engine {name} runs on a cluster that exists: give its address, --address {shape}")
     _knock(address, name)
     with (_dask if name == "dask" else _ray)(library, address, workers) as engine:
         yield engine
@@ -125,11 +127,11 @@ def _dask(library: Any, address: str, workers: int | None) -> Iterator[Engine]:
     try:
         client = _in_time(lambda: library.Client(address, timeout=PATIENCE, set_as_default=True))
     except (OSError, TimeoutError, ValueError) as error:
-        raise ValueError(_silent(address, "dask", error)) from None
+        raise RequestError(_silent(address, "dask", error)) from None
     with client:
         threads = sum(client.nthreads().values())
         if not threads:
-            raise ValueError(f"the dask scheduler at '{address}' has no workers: start some with 'dask worker'")
+            raise RequestError(f"the dask scheduler at '{address}' has no workers: start some with 'dask worker'")
         lost = (importlib.import_module("distributed.scheduler").KilledWorker,)
         yield Engine("dask", min(workers or threads, threads), "dask", None, lost)
 
@@ -139,11 +141,11 @@ def _ray(library: Any, address: str, workers: int | None) -> Iterator[Engine]:
     try:
         _in_time(lambda: library.init(address=address, logging_level="ERROR", log_to_driver=False))
     except Exception as error:
-        raise ValueError(_silent(address, "ray", error)) from None
+        raise RequestError(_silent(address, "ray", error)) from None
     try:
         cores = int(library.cluster_resources().get("CPU", 0))
         if not cores:
-            raise ValueError(f"the ray cluster at '{address}' has no CPUs: start workers with 'ray start'")
+            raise RequestError(f"the ray cluster at '{address}' has no CPUs: start workers with 'ray start'")
         errors = library.exceptions
         lost = (errors.WorkerCrashedError, errors.RayActorError, errors.NodeDiedError)
         yield Engine("ray", min(workers or cores, cores), "ray", None, lost)
@@ -180,11 +182,11 @@ def _knock(address: str, name: str) -> None:
     except ValueError:
         host = port = None
     if not host or not port:
-        raise ValueError(f"'{address}' is no address of a {name} cluster: write HOST:PORT")
+        raise RequestError(f"'{address}' is no address of a {name} cluster: write HOST:PORT")
     try:
         socket.create_connection((host, port), timeout=PATIENCE).close()
     except OSError as error:
-        raise ValueError(_silent(address, name, error)) from None
+        raise RequestError(_silent(address, name, error)) from None
 
 
 def _silent(address: str, name: str, error: BaseException) -> str:

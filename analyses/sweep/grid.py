@@ -22,8 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from headlab.analyses.sweep.configuration import (
-    RESULT_VERSIONS,
-    TOGETHER,
     Configuration,
     Unit,
     fits,
@@ -31,6 +29,8 @@ from headlab.analyses.sweep.configuration import (
     said,
     takes_list,
 )
+from headlab.analyses.tasks import TASKS
+from headlab.interp.errors import MissingFile, RequestError
 
 OF_FILE = ("name", "seeds", "first_seed", "together", "grid", "plot", "small")
 OF_GRID = ("task", "seeds", "first_seed", "together")
@@ -111,7 +111,7 @@ def find(name: str) -> Path:
         return path
     if name in ready:
         return ready[name]
-    raise FileNotFoundError(f"there is no sweep file '{name}'{_nearest(name, ready)}; ready are {_listed(ready)}")
+    raise MissingFile(f"there is no sweep file '{name}'{_nearest(name, ready)}; ready are {_listed(ready)}")
 
 
 def read(path: Path, *, small: bool = False) -> Sweep:
@@ -123,46 +123,46 @@ def read(path: Path, *, small: bool = False) -> Sweep:
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"'{path}' is no TOML file: {error}") from None
+        raise RequestError(f"'{path}' is no TOML file: {error}") from None
     _require_known(table, OF_FILE, f"'{path}'")
     name = table.get("name", path.stem)
     if not isinstance(name, str) or not name or Path(name).name != name:
-        raise ValueError(f"the name of '{path}' must be a text that can name a folder, not {name!r}")
+        raise RequestError(f"the name of '{path}' must be a text that can name a folder, not {name!r}")
     plot = table.get("plot", {})
     if small:
         if not isinstance(table.get("small"), dict):
-            raise ValueError(f"'{path}' has no small version: it has no table [small]")
+            raise RequestError(f"'{path}' has no small version: it has no table [small]")
         table = table["small"]
         _require_known(table, OF_FILE[1:-1], f"[small] of '{path}'")
         name += "-small"
     grids = table.get("grid", [])
     if not isinstance(grids, list) or not grids or not all(isinstance(grid, dict) for grid in grids):
-        raise ValueError(f"the grid of '{path}' is empty: it needs at least one table [[grid]] with a task")
+        raise RequestError(f"the grid of '{path}' is empty: it needs at least one table [[grid]] with a task")
     shared = {key: table[key] for key in ("seeds", "first_seed", "together") if key in table}
     if not isinstance(plot, dict):
-        raise ValueError(f"plot in '{path}' must be a table")
+        raise RequestError(f"plot in '{path}' must be a table")
     _require_known(plot, OF_PLOT, f"[plot] of '{path}'")
     sweep = Sweep(
         name, tuple(_grid({**shared, **grid}, f"grid {i} of '{path}'") for i, grid in enumerate(grids, 1)), plot
     )
     if sweep.runs < 1:
-        raise ValueError(f"the grid of '{path}' is empty")
+        raise RequestError(f"the grid of '{path}' is empty")
     return sweep
 
 
 def _grid(table: Mapping[str, Any], where: str) -> Grid:
     task = str(table.get("task", ""))
-    if task not in RESULT_VERSIONS:
+    if task not in TASKS:
         problem = f"has the unknown task '{task}'" if task else "has no task"
-        raise ValueError(f"{where} {problem}{_nearest(task, RESULT_VERSIONS)}: there are {_listed(RESULT_VERSIONS)}")
+        raise RequestError(f"{where} {problem}{_nearest(task, TASKS)}: there are {_listed(TASKS)}")
     options = known_options(task)
     _require_known(table, (*OF_GRID, *options), where)
-    counts = {"seeds": 8, "first_seed": 0, "together": TOGETHER[task]} | {
+    counts = {"seeds": 8, "first_seed": 0, "together": TASKS[task].together} | {
         key: table[key] for key in OF_GRID[1:] if key in table
     }
     for key, least in (("seeds", 1), ("first_seed", 0), ("together", 1)):
         if not fits(counts[key], int) or counts[key] < least:
-            raise ValueError(f"{key} = {counts[key]!r} in {where}: it must be a whole number from {least}")
+            raise RequestError(f"{key} = {counts[key]!r} in {where}: it must be a whole number from {least}")
     values: dict[str, list[Any]] = {}
     for name, value in table.items():
         if name in OF_GRID:
@@ -170,12 +170,12 @@ def _grid(table: Mapping[str, Any], where: str) -> Grid:
         kind = options[name]
         each = value if isinstance(value, list) else [value]
         if not each:
-            raise ValueError(f"{where} is empty: {name} has no value")
+            raise RequestError(f"{where} is empty: {name} has no value")
         if takes_list(kind):
             each = [one if isinstance(one, list) else [one] for one in each]
         for one in each:
             if not fits(one, kind):
-                raise ValueError(f"{name} = {one!r} in {where}: it must be {said(kind)}")
+                raise RequestError(f"{name} = {one!r} in {where}: it must be {said(kind)}")
         values[name] = [one for i, one in enumerate(each) if one not in each[:i]]
     return Grid(task, values, counts["seeds"], counts["first_seed"], counts["together"])
 
@@ -183,7 +183,7 @@ def _grid(table: Mapping[str, Any], where: str) -> Grid:
 def _require_known(table: Mapping[str, Any], known: Sequence[str], where: str) -> None:
     for key in table:
         if key not in known:
-            raise ValueError(f"unknown key '{key}' in {where}{_nearest(key, known)}; known are {_listed(known)}")
+            raise RequestError(f"unknown key '{key}' in {where}{_nearest(key, known)}; known are {_listed(known)}")
 
 
 def _nearest(word: str, known: Any) -> str:

@@ -20,6 +20,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from headlab.analyses.sweep.configuration import Unit
+from headlab.interp.errors import RequestError, WorkFailed
 
 RESULTS, DAMAGED, CLAIMS, LOCK, OWNERS = "results.jsonl", "damaged.jsonl", "claims.json", ".lock", ".owners"
 Row = dict[str, Any]
@@ -48,7 +49,7 @@ class Store:
                 self._path.touch()
                 self._mend()
         except OSError as error:
-            raise ValueError(
+            raise RequestError(
                 f"the folder '{folder}' cannot be written ({error.strerror}): choose another --out"
             ) from None
 
@@ -103,9 +104,9 @@ class Store:
                 self._write_claims({key: name for key, name in self._claims().items() if key != unit.key})
                 return new
         except FolderGone:
-            raise RuntimeError(self._rescue(rows)) from None
+            raise WorkFailed(self._rescue(rows)) from None
         except OSError as error:
-            raise RuntimeError(
+            raise WorkFailed(
                 f"'{self._path}' cannot be written ({error.strerror}): the {len(self.rows)} finished runs in it are "
                 "kept; make room and run the same command again"
             ) from None
@@ -232,7 +233,7 @@ class Store:
         return f"{told}: its {len(rows)} finished runs are kept in '{path}'; put that back as '{self._path}'"
 
 
-class FolderGone(RuntimeError):
+class FolderGone(WorkFailed):
     """The folder of a sweep is not there any more."""
 
 

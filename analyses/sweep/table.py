@@ -15,11 +15,12 @@ from headlab.analyses.sweep.configuration import Unit, known_options
 from headlab.analyses.sweep.grid import Sweep
 from headlab.analyses.sweep.store import Row, Store
 from headlab.interp import statistics
+from headlab.interp.errors import RequestError, UnknownName
 from headlab.interp.render.figure import write
 
 PARQUET = "results.parquet"
 FIGURE = "error"
-FIGURES = ("seeds", "failed", "median", "interval", "success", "success_interval", "median_steps")
+FIGURES = ("seeds", "failed", "median", "interval", "interval_level", "success", "success_interval", "median_steps")
 
 
 def frame(units: Sequence[Unit], store: Store) -> pd.DataFrame:
@@ -55,7 +56,7 @@ def write_parquet(units: Sequence[Unit], store: Store) -> Path | None:
 
 @dataclass(frozen=True)
 class Group:
-    """The runs of one setting. figure: the median over seeds with its bootstrap interval. success: the share of seeds
+    """The runs of one setting. figure: the median over seeds with its exact interval. success: the share of seeds
     with its exact interval. failed: seeds whose run failed, in neither.
     """
 
@@ -73,7 +74,8 @@ class Group:
             "seeds": 0 if figure is None else figure.count,
             "failed": self.failed,
             "median": None if figure is None else figure.value,
-            "interval": None if figure is None else list(figure.interval),
+            "interval": None if figure is None or figure.interval is None else list(figure.interval),
+            "interval_level": None if figure is None or figure.interval is None else figure.interval.level,
             "success": None if success is None else success.value,
             "success_interval": None if success is None else list(success.interval),
             "median_steps": self.steps,
@@ -128,7 +130,7 @@ def compare(
     first, second = (chosen.loc[chosen[option] == value].set_index(alike)[measure] for value in values)
     both = pd.DataFrame({"first": first, "second": second}).dropna().astype(float).reset_index()
     if both.empty:
-        raise ValueError(
+        raise RequestError(
             f"no seed has both {settings[0]} and {settings[1]}, alike in all else: there is nothing to pair"
         )
     parts = [("all", both)] if not others else [*both.groupby(others, sort=False), ("all", both)]
@@ -145,7 +147,8 @@ def compare(
                 "pairs": len(part),
                 "medians": [float(np.median(part["first"])), float(np.median(part["second"]))],
                 "difference": difference.value,
-                "interval": list(difference.interval),
+                "interval": difference.interval and list(difference.interval),
+                "interval_level": difference.interval and difference.interval.level,
                 "mean_difference": test.difference,
                 "p_value": test.p_value,
                 "exact": test.exact,
@@ -162,23 +165,23 @@ def _two(sweep: Sweep, settings: Sequence[str]) -> tuple[str, tuple[str, str]]:
     parts = [setting.partition("=") for setting in settings]
     names = {name for name, equals, _ in parts if equals}
     if len(parts) != 2 or len(names) != 1 or len({value for _, _, value in parts}) != 2:
-        raise ValueError(f"'{' '.join(settings)}' are not two settings of one option: write e.g. heads=1 heads=2")
+        raise RequestError(f"'{' '.join(settings)}' are not two settings of one option: write e.g. heads=1 heads=2")
     option = names.pop()
     if option not in sweep.varied:
-        raise ValueError(
+        raise RequestError(
             f"'{option}' does not vary in this sweep: what varies is {', '.join(sweep.varied) or 'nothing'}"
         )
     known = {str(_cell(value)) for grid in sweep.grids for value in grid.values.get(option, [])}
     for _, _, value in parts:
         if value not in known:
-            raise ValueError(f"{option} is never {value} in this sweep: it is {', '.join(sorted(known))}")
+            raise RequestError(f"{option} is never {value} in this sweep: it is {', '.join(sorted(known))}")
     return option, (parts[0][2], parts[1][2])
 
 
 def _some(units: Sequence[Unit], store: Store) -> pd.DataFrame:
     runs = frame(units, store)
     if runs.empty:
-        raise ValueError(
+        raise RequestError(
             f"no run of this sweep is finished in '{store.folder}': run it first, without --table or --plot"
         )
     return runs
@@ -188,5 +191,5 @@ def _measured(runs: pd.DataFrame, measure: str | None) -> str:
     measure = measure or FIGURE
     numbers = [name for name in runs.columns if name != "seed" and pd.api.types.is_numeric_dtype(runs[name])]
     if measure not in numbers:
-        raise KeyError(f"the runs have no figure '{measure}': they have {', '.join(numbers)}")
+        raise UnknownName(f"the runs have no figure '{measure}': they have {', '.join(numbers)}")
     return measure

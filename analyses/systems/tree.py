@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from headlab.analyses.options.tree import BuildOptions, TrainOptions
+from headlab.analyses.sweep.trainings import Measured, Training
+from headlab.analyses.systems import Progress, named, seeds_of, train_json
+from headlab.interp.errors import RequestError
 from headlab.models.checkpoints import Checkpoint, save
 from headlab.models.constructed import Constructed
 from headlab.models.hooked import HookedTransformer, initialise
 from headlab.models.hooked import build as build_model
+from headlab.models.training import fit
 from headlab.models.tree.constructed import construct
 from headlab.models.tree.evaluation import evaluate as evaluate_model
 from headlab.models.tree.given import read
@@ -33,6 +36,7 @@ from headlab.models.tree.source import TreeSource
 from headlab.models.tree.task import TreeTask
 
 EVALUATED = 2000
+PATHS_RIGHT = 0.99  # path accuracy at which a run counts as a success
 
 
 def task(checkpoint: Checkpoint) -> TreeTask:
@@ -44,7 +48,7 @@ def trees(options: BuildOptions | TrainOptions, *, split: str = "labelling") -> 
     """The trees that the options name. Raises ValueError or FileNotFoundError where there are none such."""
     if options.tree is None:
         if options.goal is not None:
-            raise ValueError("a goal is named in a given tree only: give the file with --tree, or leave --goal out")
+            raise RequestError("a goal is named in a given tree only: give the file with --tree, or leave --goal out")
         return TreeSource(options.depth, options.shape, options.vocabulary, options.nodes, split=split)
     given = read(options.tree)
     return TreeSource((), "given", options.vocabulary, split=split, given=given, goal=options.goal)
@@ -83,9 +87,9 @@ def checkpoint_of(made: Constructed, tree: TreeTask, seed: int) -> Checkpoint:
 def plan(options: TrainOptions) -> Plan:
     """What the options train. Raises ValueError where they do not go together."""
     if options.recipe == "curriculum" and (options.tree is not None or len(options.depth) < 2):
-        raise ValueError("a curriculum needs two depths or more, e.g. --depth 3 5 7, and no --tree")
+        raise RequestError("a curriculum needs two depths or more, e.g. --depth 3 5 7, and no --tree")
     if options.recipe in ("plain-descent", "frozen-labels") and (options.layers, options.form) != (1, "pair"):
-        raise ValueError(f"{options.recipe} is for one layer on pair tokens: leave --layers and --form as they are")
+        raise RequestError(f"{options.recipe} is for one layer on pair tokens: leave --layers and --form as they are")
     source = trees(options, split=options.split)
     tree = TreeTask(source, options.direction, options.chain_of_thought, options.form)
     recipe = PLAIN if options.recipe == "plain-descent" else RECIPE
@@ -113,30 +117,53 @@ def plan(options: TrainOptions) -> Plan:
     )
 
 
-def train(options: TrainOptions, progress: Callable[[str, int, int], None] | None = None) -> dict[str, Any]:
-    """The JSON of `headlab train`. Raises ValueError where options do not go together, and as the training."""
-    if options.seeds < 1:
-        raise ValueError(f"{options.seeds} seeds: train at least 1")
+def train(options: TrainOptions, progress: Progress | None = None) -> dict[str, Any]:
+    """The JSON of `headlab train`. Raises RequestError where options do not go together, and as the training."""
+    seeds = seeds_of(options)
     chosen = plan(options)
-    found = train_plan(
+    runs = train_plan(
         chosen,
-        range(options.common.seed, options.common.seed + options.seeds),
+        seeds,
         options.out,
         resume=options.resume,
-        progress=(lambda done, total: progress("steps", done, total)) if progress else None,
+        progress=named(progress, "steps"),
         paths=options.paths,
         device=options.common.device,
     )
-    runs = [{**run, "dir": str(Path(options.out) / run["dir"])} for run in found["runs"]]
-    return {
-        "dir": str(options.out),
-        "task": chosen.task.name,
-        "heads": found["heads"],
-        "recipe": chosen.name,
-        "runs": runs,
-        "best": str(Path(options.out) / found["best"]),
-        "device": options.common.device,
-    }
+    return train_json(options, runs, recipe=chosen.name)
+
+
+def training(options: TrainOptions, device: str) -> Training:
+    """For a sweep: the error is 1 - path accuracy on trees that training never sees, success at .99."""
+    full = plan(options)
+
+    def run(seeds: Sequence[int], steps: int | None, report: Callable[[int, int], None] | None) -> list[Measured]:
+        chosen = full if steps is None else plan(replace(options, steps=steps))
+        learner = chosen.learner(seeds, device=device)
+        run_of_all = fit(learner, chosen.recipe, progress=report)
+        rows = []
+        for index, seed in enumerate(seeds):
+            batch = max(1, 8192 // chosen.task.layout.length)
+            measured = evaluate_model(learner.export(index), chosen.task, seed=seed, count=options.paths, batch=batch)
+            rows.append(
+                {
+                    "error": 1 - measured.path_accuracy,
+                    "success": measured.path_accuracy >= PATHS_RIGHT,
+                    "steps_done": run_of_all.step,
+                    "path_accuracy": measured.path_accuracy,
+                    "token_accuracy": measured.token_accuracy,
+                    "loss": measured.loss,
+                }
+            )
+        return rows
+
+    config = full.architecture.config
+    wide = config["n_layers"] * config["n_heads"] * config["d_head"]
+    work = sum(
+        stage.steps * stage.batch * stage.task.layout.length * wide * (4 * config["d_model"] + stage.task.layout.length)
+        for stage in full.stages
+    )
+    return Training(full.recipe.steps, float(work), run, records=full.recipe.record)
 
 
 def evaluate(checkpoint: Checkpoint, *, seed: int = 0, count: int | None = None) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from headlab.interp.engines.cells import Cell, Cells
 from headlab.interp.engines.support import is_hooked_transformer, reader_hooks
+from headlab.interp.errors import RequestError
 from headlab.interp.model import Hook, HookedModel, activations, run
 from headlab.interp.sites import hook_name
 
@@ -80,7 +81,7 @@ class Expand:
                 for name in ("pattern", "z")
             ]
             if torch.equal(moved[0], self.baseline) and not torch.equal(moved[1], self.baseline):
-                raise ValueError(f"edits of pattern do nothing on this {whose}: patch z, q, k or v instead")
+                raise RequestError(f"edits of pattern do nothing on this {whose}: patch z, q, k or v instead")
         if cells.component == "resid_mid":
             names = {name: [hook_name(name, layer) for layer in layers] for name in ("resid_pre", "attn_out")}
             _, held = activations(self.model, self.inputs, [*names["resid_pre"], *names["attn_out"]])
@@ -89,7 +90,7 @@ class Expand:
                 if not torch.allclose(
                     held[before] + held[attention], mid, rtol=1e-4, atol=1e-4 * float(mid.abs().max())
                 ):
-                    raise ValueError(f"resid_mid of this {whose} is not its input plus its attention: patch attn_out")
+                    raise RequestError(f"resid_mid of this {whose} is not its input plus its attention: patch attn_out")
                 self._stream[layer] = held[before]
 
     def _sliced(self, residual: Tensor, hook: Any) -> Tensor:

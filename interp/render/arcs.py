@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import SupportsInt
 
+from headlab.interp.errors import OutOfRange, RequestError
 from headlab.interp.render.caps import left_out, with_sentence
 from headlab.interp.render.figure import WIDE, Drawing, Figure, drawing
 from headlab.interp.render.marks import TICK
@@ -43,11 +44,11 @@ def arc_diagram(
     names, and IndexError for an arc to a name that is not there.
     """
     if not names:
-        raise ValueError("an arc diagram needs at least one name")
+        raise RequestError("an arc diagram needs at least one name")
     pairs = list(dict.fromkeys((int(i), int(j)) for i, j in arcs))
     for i, j in pairs:
         if not (0 <= i < len(names) and 0 <= j < len(names)):
-            raise IndexError(f"the arc ({i}, {j}) leaves the {len(names)} names, which count from 0")
+            raise OutOfRange(f"the arc ({i}, {j}) leaves the {len(names)} names, which count from 0")
     kept = [(i, j) for i, j in pairs if max(i, j) < MOST_NAMES]
     said = left_out((len(names), MOST_NAMES, "names"), (len(kept), MOST_ARCS, "arcs between them"))
     names, pairs = names[:MOST_NAMES], kept[:MOST_ARCS]

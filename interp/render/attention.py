@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from headlab.interp.errors import RequestError
 from headlab.interp.render.caps import left_out, with_sentence
 from headlab.interp.render.diverging import array
 from headlab.interp.render.figure import NARROW, WIDE, Drawing, Figure, drawing
@@ -49,7 +50,7 @@ def attention_tiles(
     values and tokens differ in number, or a value is not in [0, 1].
     """
     if not tiles:
-        raise ValueError("attention tiles need at least one tile")
+        raise RequestError("attention tiles need at least one tile")
     shown = [(tile, _shares(tile)) for tile in tiles]
     most = max(len(values) for _, values in shown)
     said = left_out((len(tiles), MOST_TILES, "tiles"), (most, MOST_TOKENS, "tokens"))
@@ -65,9 +66,9 @@ def attention_tiles(
 def _shares(tile: AttentionTile) -> list[Real]:
     values = array(tile.values).reshape(-1)
     if len(values) != len(tile.tokens) or not len(values):
-        raise ValueError(f"a tile has {len(values)} values and {len(tile.tokens)} tokens: one for each is needed")
+        raise RequestError(f"a tile has {len(values)} values and {len(tile.tokens)} tokens: one for each is needed")
     if not ((values >= -1e-6) & (values <= 1 + 1e-6)).all():
-        raise ValueError(f"attention lies in [0, 1], and a tile holds {values.min():g} .. {values.max():g}")
+        raise RequestError(f"attention lies in [0, 1], and a tile holds {values.min():g} .. {values.max():g}")
     return np.clip(values, 0, 1).tolist()
 
 

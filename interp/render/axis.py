@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, SupportsFloat
 
+from headlab.interp.errors import RequestError
 from headlab.interp.render.text import Real, Rich, number
 
 Scale = Literal["linear", "log", "log1p"]
@@ -67,11 +68,11 @@ def ruler(axis: Axis, values: Iterable[SupportsFloat], start: Real, end: Real, *
             step = _step(low, high, most)
             low, high = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
     if axis.scale == "log" and low <= 0:
-        raise ValueError(f"a logarithmic axis needs positive values, and its lower end is {low}: use a linear axis")
+        raise RequestError(f"a logarithmic axis needs positive values, and its lower end is {low}: use a linear axis")
     if axis.scale == "log1p" and low <= -1:
-        raise ValueError(f"an axis of log(x + 1) begins above -1, and its lower end is {low}")
+        raise RequestError(f"an axis of log(x + 1) begins above -1, and its lower end is {low}")
     if not low < high:
-        raise ValueError(f"an axis from {low} to {high} has no length")
+        raise RequestError(f"an axis from {low} to {high} has no length")
     places = [float(tick) for tick in axis.ticks] if axis.ticks is not None else _places(low, high, axis.scale, most)
     if axis.format is None:
         texts = [number(place) for place in places]
@@ -80,7 +81,7 @@ def ruler(axis: Axis, values: Iterable[SupportsFloat], start: Real, end: Real, *
     else:
         texts = list(axis.format)
         if len(texts) != len(places):
-            raise ValueError(f"an axis has {len(places)} ticks and {len(texts)} texts for them")
+            raise RequestError(f"an axis has {len(places)} ticks and {len(texts)} texts for them")
     inside = [(place, text) for place, text in zip(places, texts) if low - 1e-9 <= place <= high * (1 + 1e-9) + 1e-9]
     return Ruler(low, high, start, end, axis.scale, tuple(inside))
 

@@ -10,6 +10,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from headlab.interp.errors import MissingFile, WorkFailed
+
 NAMES = (
     "chromium",
     "chromium-browser",
@@ -52,7 +54,7 @@ def png(svg: str, width: int, height: int, *, scale: int = 2) -> bytes:
         if importlib.util.find_spec("cairosvg") is not None:
             cairo = importlib.import_module("cairosvg")
             return cairo.svg2png(bytestring=svg.encode(), output_width=width * scale, output_height=height * scale)
-        raise FileNotFoundError(
+        raise MissingFile(
             "a PNG needs Chromium, Chrome or the Python package cairosvg, and none is on this machine: install one "
             "(HEADLAB_BROWSER may name a browser's path), or save as .svg or .html"
         )
@@ -71,5 +73,5 @@ def png(svg: str, width: int, height: int, *, scale: int = 2) -> bytes:
         ]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         if not picture.is_file():
-            raise RuntimeError(f"{program} drew no picture: {done.stderr.strip()[-300:] or 'it gave no reason'}")
+            raise WorkFailed(f"{program} drew no picture: {done.stderr.strip()[-300:] or 'it gave no reason'}")
         return picture.read_bytes()

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, SupportsFloat
 
+from headlab.interp.errors import OutOfRange, RequestError
 from headlab.interp.render.caps import left_out, with_sentence
 from headlab.interp.render.diverging import array
 from headlab.interp.render.figure import NARROW, WIDE, Drawing, Figure, drawing
@@ -67,9 +68,9 @@ def token_head_logit(
     owners = [head(one) for one in heads]
     first, second = array(token_to_head), array(head_to_logit)
     if first.shape != (len(tokens), len(owners)):
-        raise ValueError(f"token_to_head has shape {first.shape}: [token, head] is {(len(tokens), len(owners))}")
+        raise RequestError(f"token_to_head has shape {first.shape}: [token, head] is {(len(tokens), len(owners))}")
     if second.shape != (len(owners), len(logits)):
-        raise ValueError(f"head_to_logit has shape {second.shape}: [head, logit] is {(len(owners), len(logits))}")
+        raise RequestError(f"head_to_logit has shape {second.shape}: [head, logit] is {(len(owners), len(logits))}")
     links = [Link((0, i), (1, j), float(first[i, j])) for i in range(len(tokens)) for j in range(len(owners))]
     links += [Link((1, i), (2, j), float(second[i, j])) for i in range(len(owners)) for j in range(len(logits))]
     middle = [Node(one.shown, head=one) for one in owners]
@@ -101,7 +102,7 @@ def circuit_diagram(
     finite, IndexError for an edge to a node that is not there.
     """
     if not panels:
-        raise ValueError("a circuit diagram needs at least one panel")
+        raise RequestError("a circuit diagram needs at least one panel")
     for panel in panels:
         _check(panel, headings)
     deepest = max(len(column) for panel in panels for column in panel.columns)
@@ -171,17 +172,17 @@ class _Place:
 
 def _check(panel: CircuitPanel, headings: Sequence[str]) -> None:
     if len(panel.columns) < 2 or len(panel.columns) != len(headings):
-        raise ValueError(f"a panel has {len(panel.columns)} columns of nodes and there are {len(headings)} headings")
+        raise RequestError(f"a panel has {len(panel.columns)} columns of nodes and there are {len(headings)} headings")
     for link in panel.links:
         for column, row in (link.source, link.target):
             if not (0 <= column < len(panel.columns) and 0 <= row < len(panel.columns[column])):
-                raise IndexError(f"an edge ends at column {column}, row {row}, where there is no node")
+                raise OutOfRange(f"an edge ends at column {column}, row {row}, where there is no node")
         if link.source[0] >= link.target[0]:
-            raise ValueError(
+            raise RequestError(
                 f"an edge goes from column {link.source[0]} to column {link.target[0]}: they go to the right"
             )
         if not math.isfinite(float(link.value)):
-            raise ValueError(f"the edge from {link.source} to {link.target} has the value {float(link.value)}")
+            raise RequestError(f"the edge from {link.source} to {link.target} has the value {float(link.value)}")
 
 
 def _sheet(panels: Sequence[CircuitPanel], words: _Words, across: int, width: Real) -> Drawing:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from headlab.interp.errors import RequestError
 from headlab.interp.render.caps import left_out, with_sentence
 from headlab.interp.render.figure import Figure
 from headlab.interp.render.svg import escape, html
@@ -16,6 +17,7 @@ _MARKS = {
     "fails": "✕",
     "not reached": "○",
     "outside class": "◇",
+    "not tested": "□",
     "not in quick": "–",
 }
 VERDICTS = tuple(_MARKS)
@@ -55,13 +57,13 @@ def claims_table(
     """
     for row in rows:
         if row.verdict not in VERDICTS:
-            raise ValueError(f"there is no verdict {row.verdict!r}: the verdicts are {', '.join(VERDICTS)}")
+            raise RequestError(f"there is no verdict {row.verdict!r}: the verdicts are {', '.join(VERDICTS)}")
         inside(row.link)
     for verdict in rules or {}:
         if verdict not in VERDICTS:
-            raise ValueError(f"there is a rule for {verdict!r}, and the verdicts are {', '.join(VERDICTS)}")
+            raise RequestError(f"there is a rule for {verdict!r}, and the verdicts are {', '.join(VERDICTS)}")
     if len(headings) != 4:
-        raise ValueError(f"the table has four columns, and {len(headings)} headings were given")
+        raise RequestError(f"the table has four columns, and {len(headings)} headings were given")
     head = "".join(f'<th scope="col">{escape(one)}</th>' for one in headings)
     body = "".join(_row(row, headings) for row in rows[:MOST_ROWS])
     table = f'<table class="hl-claims"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
@@ -85,7 +87,7 @@ def inside(link: str) -> str:
     """A link as it is, where it stays in the report's folder; ValueError for an address anywhere else."""
     path = link.partition("#")[0].partition("?")[0]
     if ":" in path or path.startswith(("/", "\\")) or ".." in path.replace("\\", "/").split("/"):
-        raise ValueError(
+        raise RequestError(
             f"the link {link!r} leaves the report's folder: use '#section' or the name of a file beside it"
         )
     return link
@@ -94,7 +96,7 @@ def inside(link: str) -> str:
 def chip(verdict: str, text: str = "") -> str:
     """A verdict as an HTML chip: its mark and `text` (the verdict's own name where empty)."""
     if verdict not in _MARKS:
-        raise ValueError(f"there is no verdict {verdict!r}: the verdicts are {', '.join(VERDICTS)}")
+        raise RequestError(f"there is no verdict {verdict!r}: the verdicts are {', '.join(VERDICTS)}")
     return (
         f'<span class="hl-chip hl-{verdict.replace(" ", "-")}"><i aria-hidden="true">{_MARKS[verdict]}</i>'
         f"{escape(text or verdict)}</span>"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headlab.interp.errors import RequestError
 from headlab.interp.render.text import Real
 from headlab.interp.render.theme import DARK, LIGHT, contrast
 
@@ -36,4 +37,4 @@ def readable_opacity(colour: str, wanted: Real, background: str = "tile") -> tup
             text = readable(colour, min(max(opacity, 0.0), 1.0), background)
             if text:
                 return min(max(opacity, 0.0), 1.0), text
-    raise ValueError(f"no text can be read on {colour!r}")
+    raise RequestError(f"no text can be read on {colour!r}")

@@ -9,6 +9,7 @@ from typing import Literal, SupportsFloat
 
 import numpy as np
 
+from headlab.interp.errors import RequestError
 from headlab.interp.render.axis import Axis, Ruler, ruler
 from headlab.interp.render.caps import left_out, with_sentence
 from headlab.interp.render.figure import NARROW, WIDE, Drawing, Figure, drawing
@@ -59,7 +60,7 @@ def curve_chart(
     lengths, and for a log axis with values <= 0.
     """
     if not panels or not any(panel.curves for panel in panels):
-        raise ValueError("a chart needs at least one curve")
+        raise RequestError("a chart needs at least one curve")
     most = max(len(panel.curves) for panel in panels)
     said = left_out((len(panels), MOST_PANELS, "panels"), (most, MOST_CURVES, "curves of a panel"))
     panels = [replace(panel, curves=list(panel.curves)[:MOST_CURVES]) for panel in panels[:MOST_PANELS]]
@@ -72,7 +73,7 @@ def curve_chart(
     across = [float(x) for curves in read for curve in curves for x in curve.x] + [float(one.start) for one in phases]
     starts = [float(one.start) for one in phases]
     if starts != sorted(starts):
-        raise ValueError(f"phases begin one after the other, and these begin at {starts}")
+        raise RequestError(f"phases begin one after the other, and these begin at {starts}")
     wide = _wide(panels, read, axis, across, phases)
     return with_sentence(Figure(title, description, caption, wide, _narrow(panels, read, axis, across, phases)), said)
 
@@ -85,7 +86,7 @@ def _vertical(panel: CurvePanel, read: Sequence[Series], bottom: Real, top: Real
                 values += part[np.isfinite(part)].tolist()
     axis = panel.axis or Axis()
     if axis.scale == "log" and axis.domain is None and min(values, default=1.0) <= 0:
-        raise ValueError(f"{plain(panel.label)!r} is on a logarithmic axis and has the value {min(values)}")
+        raise RequestError(f"{plain(panel.label)!r} is on a logarithmic axis and has the value {min(values)}")
     if axis.scale == "log" and axis.domain is None and values:
         axis = replace(axis, domain=(min(values) / 1.3, max(values) * 1.3))
     return ruler(axis, values, bottom, top, most=max(3, int((bottom - top) / 40)))

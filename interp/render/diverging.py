@@ -6,6 +6,7 @@ from typing import Any, SupportsFloat
 
 import numpy as np
 
+from headlab.interp.errors import RequestError
 from headlab.interp.render.svg import Element, group, n, path
 from headlab.interp.render.text import Real
 
@@ -21,7 +22,7 @@ def array(values: Any) -> np.ndarray:
     try:
         return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as problem:
-        raise ValueError(f"numbers of one rectangular shape are needed: {problem}") from problem
+        raise RequestError(f"numbers of one rectangular shape are needed: {problem}") from problem
 
 
 def symmetric_limit(values: Any) -> Real:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from headlab.interp.errors import MissingFile, RequestError
 from headlab.interp.render import browser, theme
 from headlab.interp.render.document import document, scripts, switch_css, template
 from headlab.interp.render.svg import Element, el, local, numbered, rect
@@ -151,7 +152,7 @@ class Figure:
         """
         target = Path(path)
         if not target.parent.is_dir():
-            raise FileNotFoundError(f"the folder {target.parent} does not exist: make it first, or choose another")
+            raise MissingFile(f"the folder {target.parent} does not exist: make it first, or choose another")
         ending = target.suffix.lower()
         if ending == ".svg":
             data = self.standalone_svg(appearance).encode()
@@ -164,13 +165,13 @@ class Figure:
                 self.standalone_svg(appearance), *(round(side) + 2 * MARGIN for side in (drawn.width, drawn.height))
             )
         else:
-            raise ValueError(f"a figure can be saved as .svg, .html or .png, not as {target.name!r}")
+            raise RequestError(f"a figure can be saved as .svg, .html or .png, not as {target.name!r}")
         write(target, data)
         return target
 
     def _drawn(self, drawn: Drawing | None) -> Drawing:
         if drawn is None:
-            raise ValueError(f"the figure {self.title!r} is a table and has no drawing: save it as .html")
+            raise RequestError(f"the figure {self.title!r} is a table and has no drawing: save it as .html")
         return drawn
 
 

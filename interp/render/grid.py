@@ -9,6 +9,7 @@ from typing import Any, SupportsFloat
 
 import numpy as np
 
+from headlab.interp.errors import RequestError
 from headlab.interp.render.diverging import array, dashes, diverging_step, heat, step_colour, symmetric_limit
 from headlab.interp.render.figure import NARROW, WIDE, Drawing, Figure, drawing
 from headlab.interp.render.marks import TICK, diverging_key, lines_of
@@ -49,22 +50,22 @@ def effect_grid(
     if table.ndim == 2:
         table = table[None]
     if table.ndim != 3 or table.shape[1:] != (len(rows), len(columns)) or not table.size:
-        raise ValueError(
+        raise RequestError(
             f"values have shape {table.shape[-2:] if table.ndim == 3 else table.shape}, and there are {len(rows)} rows "
             f"and {len(columns)} columns: [row, column] or [panel, row, column] is needed"
         )
     names: list[Rich] = list(panels) if panels is not None else [""] * len(table)
     if len(names) != len(table):
-        raise ValueError(f"there are {len(table)} panels of values and {len(names)} names for them")
+        raise RequestError(f"there are {len(table)} panels of values and {len(names)} names for them")
     if np.isinf(table).any():
-        raise ValueError("an effect is infinite: a grid shows finite values, and NaN as missing")
+        raise RequestError("an effect is infinite: a grid shows finite values, and NaN as missing")
     if not signs and (table < 0).any():
-        raise ValueError("a value is negative, and is to be shown without its sign: leave signs on")
+        raise RequestError("a value is negative, and is to be shown without its sign: leave signs on")
     said = _cut(table.shape)
     table = table[:MOST_PANELS, :MOST_CELLS, :MOST_CELLS]
     end = symmetric_limit(table) if limit is None else float(limit)
     if not end > 0:
-        raise ValueError(f"the colours end at {end}: a limit above 0 is needed")
+        raise RequestError(f"the colours end at {end}: a limit above 0 is needed")
     words = _Words(
         tuple(names[:MOST_PANELS]),
         tuple(rows[:MOST_CELLS]),

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from headlab.interp.errors import RequestError
 from headlab.interp.render.caps import left_out, with_sentence
 from headlab.interp.render.diverging import array, dashes, heat, symmetric_limit
 from headlab.interp.render.figure import NARROW, WIDE, Drawing, Figure, drawing
@@ -62,20 +63,20 @@ def weight_matrices(
     rows or 160 columns the first are drawn, and the picture says so. Raises ValueError where counts and shapes differ.
     """
     if not pairs or any(not 1 <= len(pair) <= 2 for pair in pairs):
-        raise ValueError("weight matrices need at least one pair, and one or two models in each")
+        raise RequestError("weight matrices need at least one pair, and one or two models in each")
     if similarity and len(similarity) != len(pairs):
-        raise ValueError(f"there are {len(pairs)} pairs and {len(similarity)} lines of similarity")
+        raise RequestError(f"there are {len(pairs)} pairs and {len(similarity)} lines of similarity")
     shown = [[_read(one) for one in pair] for pair in pairs]
     shapes = {one.ov.shape for pair in shown for one in pair}
     rows = sum(group_.count for group_ in groups)
     if len(shapes) != 1:
-        raise ValueError(f"matrices that stand beside each other have one shape, and these have {sorted(shapes)}")
+        raise RequestError(f"matrices that stand beside each other have one shape, and these have {sorted(shapes)}")
     shape = shapes.pop()
     if shape[0] != rows:
-        raise ValueError(f"the groups count {rows} rows and the matrices have {shape[0]}")
+        raise RequestError(f"the groups count {rows} rows and the matrices have {shape[0]}")
     for one in groups:
         if one.names and len(one.names) != one.count:
-            raise ValueError(f"a group of {one.count} rows has {len(one.names)} names")
+            raise RequestError(f"a group of {one.count} rows has {len(one.names)} names")
     said = left_out((len(pairs), MOST_PAIRS, "pairs"), (rows, MOST_SIDE, "rows"), (shape[1], MOST_SIDE, "columns"))
     shown = [[_cut(one) for one in pair] for pair in shown[:MOST_PAIRS]]
     groups, columns = _first(groups, MOST_SIDE), min(shape[1], MOST_SIDE)
@@ -119,7 +120,7 @@ class _Words:
 def _read(one: HeadMatrices) -> _Read:
     qk, ov = array(one.qk).reshape(-1), array(one.ov)
     if ov.ndim != 2 or len(qk) != len(ov):
-        raise ValueError(f"qk has shape {qk.shape} and ov {ov.shape}: [row] and [row, column] are needed")
+        raise RequestError(f"qk has shape {qk.shape} and ov {ov.shape}: [row] and [row, column] are needed")
     return _Read(head(one.head), one.label, qk, ov)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from headlab.interp.errors import RequestError
 from headlab.interp.render.claims import chip, inside
 from headlab.interp.render.document import document, rendered
 from headlab.interp.render.figure import Figure
@@ -73,7 +74,7 @@ def report_page(
     shown = [_shown(section, index) for index, section in enumerate(sections, start=1)]
     anchors = [section["anchor"] for section in shown]
     if len(set(anchors)) != len(anchors):
-        raise ValueError(f"two sections have the same anchor: {', '.join(anchors)}")
+        raise RequestError(f"two sections have the same anchor: {', '.join(anchors)}")
     figures = [hero] if hero is not None else []
     for section in sections:
         figures += [*section.figures, *(one.figure for one in section.beside)]
@@ -115,7 +116,7 @@ def _lines(text: Rich | Sequence[Rich]) -> list[Markup]:
 def _shown(section: Section, number: int) -> dict[str, Any]:
     anchor = section.anchor or f"section-{number}"
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", anchor):
-        raise ValueError(f"the anchor {anchor!r} must begin with a letter and hold letters, digits, '-' and '_' only")
+        raise RequestError(f"the anchor {anchor!r} must begin with a letter and hold letters, digits, '-' and '_' only")
     return {
         "name": section.name,
         "anchor": anchor,

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from headlab.interp.errors import RequestError
 from headlab.interp.render.diverging import array
 from headlab.interp.render.figure import NARROW, WIDE, Drawing, Figure, drawing
 from headlab.interp.render.marks import badge, lines_of
@@ -44,18 +45,18 @@ def attention_patterns(
         weights = weights[None]
     columns = list(queries if keys is None else keys)
     if weights.ndim != 3 or weights.shape[1:] != (len(queries), len(columns)):
-        raise ValueError(
+        raise RequestError(
             f"patterns have shape {weights.shape}, and there are {len(queries)} query and {len(columns)} key labels: "
             "[head, query, key] is needed, and a label for every position"
         )
     unnamed = [Head("ink", str(index)) for index in range(len(weights))]
     owners = unnamed if heads is None else [head(one) for one in heads]
     if len(owners) != len(weights):
-        raise ValueError(f"there are {len(weights)} patterns and {len(owners)} heads")
+        raise RequestError(f"there are {len(weights)} patterns and {len(owners)} heads")
     if weights.size == 0:
-        raise ValueError("attention patterns need at least one head and one position")
+        raise RequestError("attention patterns need at least one head and one position")
     if not ((weights >= -1e-6) & (weights <= 1 + 1e-6)).all():
-        raise ValueError(f"attention lies in [0, 1], and a pattern holds {weights.min():g} .. {weights.max():g}")
+        raise RequestError(f"attention lies in [0, 1], and a pattern holds {weights.min():g} .. {weights.max():g}")
     said = cut(weights.shape, most_heads, most_positions)
     weights = weights[:most_heads, :most_positions, :most_positions]
     rows, columns = [token(one) for one in queries[:most_positions]], [token(one) for one in columns[:most_positions]]

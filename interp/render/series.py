@@ -8,6 +8,7 @@ from typing import Any, SupportsFloat
 
 import numpy as np
 
+from headlab.interp.errors import RequestError
 from headlab.interp.render.axis import Ruler
 from headlab.interp.render.diverging import array
 from headlab.interp.render.marks import dot
@@ -59,13 +60,13 @@ class Series:
 def series(curve: Curve) -> Series:
     x, y = array(curve.x).reshape(-1), array(curve.y).reshape(-1)
     if (curve.low is None) != (curve.high is None):
-        raise ValueError(f"the curve {plain(curve.label)!r} has one side of its range: both or none are needed")
+        raise RequestError(f"the curve {plain(curve.label)!r} has one side of its range: both or none are needed")
     low, high = (None if side is None else array(side).reshape(-1) for side in (curve.low, curve.high))
     for name, values in (("y", y), ("low", low), ("high", high)):
         if values is not None and len(values) != len(x):
-            raise ValueError(f"the curve {plain(curve.label)!r} has {len(x)} x and {len(values)} {name}")
+            raise RequestError(f"the curve {plain(curve.label)!r} has {len(x)} x and {len(values)} {name}")
     if not len(x) or not np.isfinite(x).all():
-        raise ValueError(f"the curve {plain(curve.label)!r} needs x values, all of them finite")
+        raise RequestError(f"the curve {plain(curve.label)!r} needs x values, all of them finite")
     if isinstance(curve.heads, str) and curve.heads in ("ink", "muted"):
         owners, colour = (Head("ink"),), curve.heads
     else:

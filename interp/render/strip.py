@@ -8,6 +8,7 @@ from typing import Any, Literal, SupportsFloat
 
 import numpy as np
 
+from headlab.interp.errors import RequestError
 from headlab.interp.render.axis import Axis, Ruler, ruler
 from headlab.interp.render.caps import left_out, with_sentence
 from headlab.interp.render.diverging import array
@@ -76,7 +77,7 @@ def strip_chart(
     """
     rows = [*(row for row in rows if row.bounded), *(row for row in rows if not row.bounded)]
     if not rows:
-        raise ValueError("a strip chart needs at least one row")
+        raise RequestError("a strip chart needs at least one row")
     values = [_values(row) for row in rows]
     most = max(map(len, values))
     said = left_out((len(rows), MOST_ROWS, "rows"), (most, MOST_VALUES, "values of a row"))
@@ -91,7 +92,7 @@ def strip_chart(
 def _values(row: StripRow) -> list[Real]:
     values = array(row.values).reshape(-1)
     if not np.isfinite(values).all():
-        raise ValueError(f"the row {plain(row.label)!r} holds a value that is not finite")
+        raise RequestError(f"the row {plain(row.label)!r} holds a value that is not finite")
     return values.tolist()
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import SupportsFloat
 
+from headlab.interp.errors import RequestError
 from headlab.interp.render.text import ELLIPSIS, Rich, Span, plain, spans, visible
 from headlab.interp.render.theme import MONO, var
 
@@ -57,7 +58,7 @@ def n(value: SupportsFloat) -> str:
     """A coordinate with at most two decimals. Raises ValueError for NaN and infinity, which would blank the drawing."""
     real = float(value)
     if not math.isfinite(real):
-        raise ValueError(f"a drawing needs finite coordinates, and one of them is {real}")
+        raise RequestError(f"a drawing needs finite coordinates, and one of them is {real}")
     shown = f"{real:.2f}".rstrip("0").rstrip(".")
     return "0" if shown in ("-0", "") else shown
 

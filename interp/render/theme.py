@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from headlab.interp.errors import RequestError
+
 FONT = '-apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
 MONO = 'ui-monospace, "SF Mono", Menlo, Consolas, "Liberation Mono", monospace'
 LETTERS = "ABCDEFGHIJKL"
@@ -128,7 +130,7 @@ class Head:
 
     def __post_init__(self) -> None:
         if self.key not in ("one", "ink") and (len(self.key) != 1 or self.key not in LETTERS):
-            raise ValueError(
+            raise RequestError(
                 f"there is no head colour {self.key!r}: the keys are A to L for roles, 'one' for a one-head model "
                 "and 'ink' for a head without a role"
             )
@@ -161,7 +163,7 @@ def var(name: str) -> str:
     names = {"negative": "neg-6", "positive": "pos-6"}
     name = names.get(name, name)
     if name not in LIGHT:
-        raise ValueError(f"there is no palette colour {name!r}; there are {', '.join(LIGHT)}")
+        raise RequestError(f"there is no palette colour {name!r}; there are {', '.join(LIGHT)}")
     return f"var({PREFIX}{name},{LIGHT[name]})"
 
 
@@ -185,7 +187,7 @@ def without_fallbacks(markup: str) -> str:
 def palette_of(theme: str) -> Mapping[str, str]:
     """The colours of a theme, `light` or `dark`."""
     if theme not in ("light", "dark"):
-        raise ValueError(f"there is no theme {theme!r}; there are light and dark")
+        raise RequestError(f"there is no theme {theme!r}; there are light and dark")
     return LIGHT if theme == "light" else DARK
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from headlab.interp.errors import RequestError
 from headlab.interp.render.axis import Axis, ruler
 from headlab.interp.render.caps import left_out, with_sentence
 from headlab.interp.render.contrast import readable_opacity
@@ -67,17 +68,17 @@ def usage_chart(
     shares = array(usage)
     owners = [head(one) for one in heads]
     if shares.shape != (len(owners), len(roles)) or not shares.size:
-        raise ValueError(f"usage has shape {shares.shape}, and there are {len(owners)} heads and {len(roles)} roles")
+        raise RequestError(f"usage has shape {shares.shape}, and there are {len(owners)} heads and {len(roles)} roles")
     if not (shares >= 0).all() or not np.isfinite(shares).all():
-        raise ValueError("usage must be finite and at least 0 everywhere")
+        raise RequestError("usage must be finite and at least 0 everywhere")
     printed = [[percent(value, 1) for value in row] for row in shares] if texts is None else texts
     below = [[""] * len(roles) for _ in owners] if notes is None else notes
     under = [""] * len(roles) if role_notes is None else role_notes
     for name, table in (("texts", printed), ("notes", below)):
         if len(table) != len(owners) or any(len(row) != len(roles) for row in table):
-            raise ValueError(f"{name} must hold {len(owners)} rows of {len(roles)}, one for each head and role")
+            raise RequestError(f"{name} must hold {len(owners)} rows of {len(roles)}, one for each head and role")
     if len(under) != len(roles):
-        raise ValueError(f"there are {len(roles)} roles and {len(under)} notes for them")
+        raise RequestError(f"there are {len(roles)} roles and {len(under)} notes for them")
     said = left_out((len(owners), MOST_HEADS, "heads"), (len(roles), MOST_ROLES, "roles"))
     printed, below = ([row[:MOST_ROLES] for row in part[:MOST_HEADS]] for part in (printed, below))
     shares, owners = shares[:MOST_HEADS, :MOST_ROLES], owners[:MOST_HEADS]
@@ -182,7 +183,7 @@ def _strip(score: ScoreStrip, left: Real, right: Real) -> tuple[Element, Real]:
     """The score on its axis: a band and a dotted line for chance, a dot for each trained seed."""
     values, chance = array(score.values).reshape(-1), array(score.chance).reshape(-1)
     if not np.isfinite(values).all() or not np.isfinite(chance).all():
-        raise ValueError(f"the score {plain(score.label)!r} holds a value that is not finite")
+        raise RequestError(f"the score {plain(score.label)!r} holds a value that is not finite")
     x = ruler(score.axis or Axis(domain=(0, 1), ticks=(0, 0.25, 0.5, 0.75, 1)), [*values, *chance], left, right, most=5)
     owners = heads_of(score.heads)
     radius = 4.0

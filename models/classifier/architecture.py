@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from headlab.interp.errors import RequestError
 from headlab.models.hooked import Architecture, HookedTransformer, build, initialise
 
 
@@ -69,7 +70,7 @@ def widths(heads: int, width: int, total_width: int | None) -> tuple[int, int]:
     if total_width is None:
         return heads * width, width
     if total_width < heads:
-        raise ValueError(f"a total width of {total_width} is too small for {heads} heads: each needs at least 1")
+        raise RequestError(f"a total width of {total_width} is too small for {heads} heads: each needs at least 1")
     return total_width, max(1, round(total_width / heads))
 
 
@@ -117,4 +118,4 @@ def _config(heads: int, model: int, head: int, layers: int, expansion: int) -> d
 def _require(**counts: int) -> None:
     for name, value in counts.items():
         if value < 1:
-            raise ValueError(f"{name} = {value}: it must be at least 1")
+            raise RequestError(f"{name} = {value}: it must be at least 1")

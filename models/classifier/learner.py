@@ -15,6 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
+from headlab.interp.errors import RequestError
 from headlab.models.classifier.architecture import start
 from headlab.models.hooked import Architecture, HookedTransformer, build
 from headlab.models.learner import Measures
@@ -55,7 +56,7 @@ class EncoderLearner:
         precision: torch.dtype = torch.float32,
     ) -> None:
         if not 1 <= batch <= len(data.train):
-            raise ValueError(f"batch = {batch}: a step takes 1 to {len(data.train)} of the training sequences")
+            raise RequestError(f"batch = {batch}: a step takes 1 to {len(data.train)} of the training sequences")
         self.seeds, self.architecture, self.batch, self.device = tuple(seeds), architecture, batch, device
         self.precision = precision
         self.places = architecture.parts["embed"]["part"] == "QueryEmbed"
@@ -172,7 +173,7 @@ class EncoderLearner:
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         if state:
-            raise ValueError("these learners keep no state of their own")
+            raise RequestError("these learners keep no state of their own")
 
     def export(self, seed_index: int, weights: Mapping[str, Tensor] | None = None) -> HookedTransformer:
         """One seed as a HookedTransformer; `weights` are stacked leaves of a run."""

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from headlab.interp.circuits import END, START, Circuit, Edge, Node
+from headlab.interp.errors import RequestError, UnknownName
 from headlab.models.basis import Basis, Direction
 from headlab.models.constructed import Constructed
 from headlab.models.esp.task import EspTask
@@ -38,9 +39,9 @@ def backup(
     Raises ValueError for a sink that is not positive or a task in the induction form.
     """
     if not sink > 0:
-        raise ValueError(f"the sink is {sink}: it must be a positive attention score, e.g. 8")
+        raise RequestError(f"the sink is {sink}: it must be a positive attention score, e.g. 8")
     if task.induction:
-        raise ValueError("the backup is written for (u, v, i, #): take a task without the induction form")
+        raise RequestError("the backup is written for (u, v, i, #): take a task without the induction form")
     n = task.n
     reads, writes = [f"read {k}" for k in range(n)], [f"write {k}" for k in range(n)]
     residual = Basis("residual", (*reads, *writes, "first", "second", "query", "done", "selector"))
@@ -109,7 +110,7 @@ def backup(
 def backup_circuit(ablation: str) -> Circuit:
     """The edges of `backup` that act in the model, or once head 0.0 is silent. KeyError for an unknown kind."""
     if ablation not in KINDS:
-        raise KeyError(f"the backup's circuit under '{ablation}' is not known; known: {', '.join(KINDS)}")
+        raise UnknownName(f"the backup's circuit under '{ablation}' is not known; known: {', '.join(KINDS)}")
     one, two, spare = Node("head", 0, 0), Node("head", 0, 1), Node("head", 1, 0)
     edges = {Edge(START, head, "v", at) for head, at in ((one, 0), (two, 1), (spare, 0))}
     edges |= {Edge(START, head, "k", 2) for head in (one, two, spare)}

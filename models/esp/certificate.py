@@ -24,6 +24,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from headlab.interp.errors import RequestError
 from headlab.interp.model import HookedModel, activations, untouched
 from headlab.models.esp.evaluation import evaluate, in_dtype, require_fit
 from headlab.models.esp.feedback import Arc, FeedbackArcSet, minimum_feedback_arc_set
@@ -117,14 +118,14 @@ class Certificate:
         outside the class. The arc of the smallest delta(u) - delta(v) is taken.
         """
         if self.potential is None:
-            raise ValueError(f"the model is outside the theorem's class ({self.reason}): it need not violate any arc")
+            raise RequestError(f"the model is outside the theorem's class ({self.reason}): it need not violate any arc")
         if len(cycle) < 2:
-            raise ValueError("a cycle needs at least two vertices: a self-loop is no constraint")
+            raise RequestError("a cycle needs at least two vertices: a self-loop is no constraint")
         arcs = [(u, cycle[(k + 1) % len(cycle)]) for k, u in enumerate(cycle)]
         there = self.graph.constraints()
         for arc in arcs:
             if arc not in there:
-                raise ValueError(f"{arc} is not an arc of '{self.graph.name}': a cycle follows its arcs")
+                raise RequestError(f"{arc} is not an arc of '{self.graph.name}': a cycle follows its arcs")
         return min(arcs, key=lambda arc: self.potential.difference(*arc))  # type: ignore[union-attr]
 
     def to_json(self) -> dict[str, Any]:
@@ -161,7 +162,7 @@ def certify(
     model = in_dtype(model, torch.float64)
     for name, parameter in model.named_parameters():  # type: ignore[attr-defined]
         if not bool(torch.isfinite(parameter).all()):
-            raise ValueError(f"the weights {name} are not finite: nothing can be certified")
+            raise RequestError(f"the weights {name} are not finite: nothing can be certified")
     feedback = minimum_feedback_arc_set(task.graph, time_limit=time_limit) if feedback is None else feedback
     found = evaluate(model, task)
     reason = "; ".join(outside(model))
@@ -220,7 +221,7 @@ def potential(model: HookedModel, task: EspTask) -> Potential:
     and values, so nothing of it is assumed. ValueError for a model outside the class.
     """
     if reasons := outside(model):
-        raise ValueError(f"the model is outside the theorem's class: {'; '.join(reasons)}")
+        raise RequestError(f"the model is outside the theorem's class: {'; '.join(reasons)}")
     m: Any = model
     device = m.embed.W_E.device
     selector = torch.arange(2, device=device)

@@ -8,6 +8,7 @@ that would move it only by the attention that a finite sink leaves over (of orde
 from __future__ import annotations
 
 from headlab.interp.circuits import END, START, Circuit, Edge, Node, Port
+from headlab.interp.errors import UnknownName
 
 KINDS = ("resample:u", "resample:v", "resample:selector", "resample", "positional_mean", "zero")
 REFERENCE = {
@@ -28,14 +29,14 @@ def true_circuit(variant: str, ablation: str, *, induction: bool = False) -> Cir
     the induction form, which has none.
     """
     if variant not in VARIANTS:
-        raise KeyError(f"no construction '{variant}': there are {', '.join(VARIANTS)}")
+        raise UnknownName(f"no construction '{variant}': there are {', '.join(VARIANTS)}")
     if ablation not in KINDS:
-        raise KeyError(f"the circuit under '{ablation}' ablation is not known; known: {', '.join(KINDS)}")
+        raise UnknownName(f"the circuit under '{ablation}' ablation is not known; known: {', '.join(KINDS)}")
     u, v, selector, query = (1, 3, 5, 6) if induction else (0, 1, 2, 3)
     if variant in ("two-head", "two-head-narrow"):
         return _two_heads(ablation, u, v, selector, query, inert=(0, 2, 4) if induction else ())
     if induction:
-        raise KeyError(f"'{variant}' has no induction form: take two-head or two-head-narrow")
+        raise UnknownName(f"'{variant}' has no induction form: take two-head or two-head-narrow")
     return _one_head(ablation, u, v, selector, query, sharpened=variant == "one-head")
 
 

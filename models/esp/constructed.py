@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import torch
 
+from headlab.interp.errors import RequestError, UnknownName
 from headlab.models.constructed import Constructed
 from headlab.models.esp.feedback import FeedbackArcSet
 from headlab.models.esp.one_head import one_head, one_head_dag
@@ -41,14 +42,14 @@ def construct(
         "two-head-narrow": two_head_narrow,
     }
     if variant not in made:
-        raise KeyError(f"no construction '{variant}': there are {', '.join(made)}")
+        raise UnknownName(f"no construction '{variant}': there are {', '.join(made)}")
     options = {}
     if sink is not None:
         if variant.startswith("one-head"):
-            raise ValueError(f"'{variant}' has no attention sink: leave it out, or take two-head or two-head-narrow")
+            raise RequestError(f"'{variant}' has no attention sink: leave it out, or take two-head or two-head-narrow")
         options["sink"] = sink
     if feedback is not None:
         if variant != "one-head":
-            raise ValueError(f"'{variant}' holds no order of the vertices that a feedback arc set could give")
+            raise RequestError(f"'{variant}' holds no order of the vertices that a feedback arc set could give")
         options["feedback"] = feedback
     return made[variant](task, tied=tied, dtype=dtype, device=device, **options)

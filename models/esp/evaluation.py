@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from headlab.interp.errors import RequestError
 from headlab.interp.model import HookedModel, run, untouched
 from headlab.models.esp.task import EspTask, margins
 
@@ -61,7 +62,7 @@ def evaluate(model: HookedModel, task: EspTask, *, dtype: torch.dtype | None = N
     """
     logits = read_logits(model, task, dtype=dtype)
     if not bool(torch.isfinite(logits).all()):
-        raise ValueError("the model's logits are not finite: it cannot be evaluated")
+        raise RequestError("the model's logits are not finite: it cannot be evaluated")
     targets = task.examples().targets[:, 0]
     margin = margins(logits, targets)
     errors = int((margin <= 0).sum())
@@ -72,12 +73,12 @@ def evaluate(model: HookedModel, task: EspTask, *, dtype: torch.dtype | None = N
 def require_fit(model: HookedModel, task: EspTask) -> None:
     """Raise ValueError where the model's vocabulary or context is not the task's."""
     if model.cfg.d_vocab != task.n + 3 or model.cfg.d_vocab_out != task.n + 3:
-        raise ValueError(
+        raise RequestError(
             f"the model has {model.cfg.d_vocab} tokens in and {model.cfg.d_vocab_out} out, but the graph "
             f"'{task.graph.name}' with {task.n} vertices makes {task.n + 3}: take the graph that the model was made for"
         )
     if model.cfg.n_ctx < len(task.positions):
-        raise ValueError(f"the model sees {model.cfg.n_ctx} positions, but a sample has {len(task.positions)}")
+        raise RequestError(f"the model sees {model.cfg.n_ctx} positions, but a sample has {len(task.positions)}")
 
 
 def in_dtype(model: Any, dtype: torch.dtype) -> Any:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import networkx as nx
 
+from headlab.interp.errors import RequestError
 from headlab.models.esp import feedback_worker
 from headlab.models.esp.feedback_bounds import cycle_bound, good_order, subset_order
 from headlab.models.esp.graphs import Digraph, read_graph
@@ -66,7 +67,7 @@ def minimum_feedback_arc_set(graph: Digraph | nx.Graph | str, *, time_limit: flo
     ValueError for a time limit that is not positive and for graphs that `read_graph` refuses.
     """
     if not time_limit > 0:
-        raise ValueError(f"the time limit is {time_limit} s: it must be positive")
+        raise RequestError(f"the time limit is {time_limit} s: it must be positive")
     graph = read_graph(graph)
     weights = graph.constraints()
     deadline = time.monotonic() + time_limit
@@ -93,7 +94,7 @@ def given_up(graph: Digraph, order: Sequence[int]) -> tuple[Arc, ...]:
     ValueError where `order` does not hold each vertex once.
     """
     if sorted(order) != list(range(graph.n)):
-        raise ValueError(f"an order of '{graph.name}' must hold each of the {graph.n} vertices once")
+        raise RequestError(f"an order of '{graph.name}' must hold each of the {graph.n} vertices once")
     rank = {vertex: k for k, vertex in enumerate(order)}
     return tuple(arc for arc in graph.arcs if rank[arc[0]] > rank[arc[1]])
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import networkx as nx
 
+from headlab.interp.errors import MissingFile, RequestError
+
 FORMATS = (
     "an edge list (two labels a line), GraphML (.graphml) or JSON (.json: adjacency, node-link or {label: [labels]})"
 )
@@ -24,15 +26,15 @@ def read_file(path: str | Path) -> nx.MultiDiGraph | nx.DiGraph:
     """
     path = Path(path)
     if path.is_dir():
-        raise ValueError(f"{path} is a folder: name a file that holds {FORMATS}")
+        raise RequestError(f"{path} is a folder: name a file that holds {FORMATS}")
     if not path.exists():
-        raise FileNotFoundError(f"no graph file {path}")
+        raise MissingFile(f"no graph file {path}")
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise ValueError(f"{path} is not a graph: it is not text; wanted {FORMATS}") from None
+        raise RequestError(f"{path} is not a graph: it is not text; wanted {FORMATS}") from None
     if "\0" in text:
-        raise ValueError(f"{path} is not a graph: it is not text; wanted {FORMATS}")
+        raise RequestError(f"{path} is not a graph: it is not text; wanted {FORMATS}")
     start = text.lstrip()[:16].lower()
     if path.suffix.lower() in (".graphml", ".xml") or start.startswith(("<?xml", "<graphml")):
         return parse_graphml(text, str(path))
@@ -57,7 +59,7 @@ def parse_edge_list(text: str, where: str) -> nx.MultiDiGraph:
             fields = fields[:2]
         if len(fields) != 2 or not all(fields):
             shown = line if len(line) <= 60 else line[:57] + "..."
-            raise ValueError(
+            raise RequestError(
                 f"{where} is not an edge list: line {number} ({shown!r}) is not two labels; wanted {FORMATS} "
                 f"(a tab between labels that hold spaces; an arc that counts twice stands on two lines)"
             )
@@ -73,7 +75,7 @@ def parse_graphml(text: str, where: str) -> nx.MultiDiGraph | nx.DiGraph:
             graph = nx.parse_graphml(text, node_type=str, force_multigraph=True)
     except Exception as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ValueError(f"{where} is not GraphML that networkx can read: {reason}") from None
+        raise RequestError(f"{where} is not GraphML that networkx can read: {reason}") from None
     require_directed(graph, where)
     for attribute in ("label", "name"):
         labels = {node: str(data[attribute]) for node, data in graph.nodes(data=True) if attribute in data}
@@ -87,10 +89,10 @@ def parse_json(text: str, where: str) -> nx.MultiDiGraph | nx.DiGraph:
     try:
         data = json.loads(text)
     except (json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"{where} is not JSON: {error}") from None
+        raise RequestError(f"{where} is not JSON: {error}") from None
     wrong = f"{where} is JSON, but not a graph that can be read here; wanted {FORMATS}"
     if not isinstance(data, Mapping):
-        raise ValueError(wrong)
+        raise RequestError(wrong)
     links = "links" if "links" in data else "edges"
     try:
         if isinstance(data.get("adjacency"), list) and isinstance(data.get("nodes"), list):
@@ -102,7 +104,7 @@ def parse_json(text: str, where: str) -> nx.MultiDiGraph | nx.DiGraph:
         else:
             graph = _from_neighbours(data)
     except (nx.NetworkXError, KeyError, TypeError, AttributeError, IndexError):
-        raise ValueError(wrong) from None
+        raise RequestError(wrong) from None
     require_directed(graph, where)
     return graph
 
@@ -123,7 +125,7 @@ def _from_neighbours(data: Mapping[str, Any]) -> nx.MultiDiGraph:
 def require_flag(data: Mapping[str, Any], where: str) -> None:
     """Raise ValueError where networkx's JSON does not say that the graph is directed (networkx would assume not)."""
     if data.get("directed") is not True:
-        raise ValueError(
+        raise RequestError(
             f'{where} does not say "directed": true, and an undirected graph has no arcs to order: '
             f"write it from a networkx DiGraph or MultiDiGraph"
         )
@@ -132,7 +134,7 @@ def require_flag(data: Mapping[str, Any], where: str) -> None:
 def require_directed(graph: nx.Graph, where: str) -> None:
     """Raise ValueError for an undirected graph."""
     if not graph.is_directed():
-        raise ValueError(
+        raise RequestError(
             f"{where} is an undirected graph, and endpoint selection needs arcs with a first and a second endpoint: "
             f"give each edge a direction (networkx: graph.to_directed() makes two arcs of each edge)"
         )

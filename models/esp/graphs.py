@@ -12,6 +12,7 @@ from typing import Any
 import networkx as nx
 import numpy as np
 
+from headlab.interp.errors import MissingFile, RequestError
 from headlab.models.esp.graph_files import parse_edge_list, read_file, require_directed
 
 BUNDLED = ("click", "httpx", "jinja2", "rich")
@@ -39,17 +40,17 @@ class Digraph:
     def __post_init__(self) -> None:
         n = len(self.labels)
         if n == 0:
-            raise ValueError(f"the graph '{self.name}' is empty: it needs at least two vertices and one arc")
+            raise RequestError(f"the graph '{self.name}' is empty: it needs at least two vertices and one arc")
         if n == 1:
-            raise ValueError(f"the graph '{self.name}' has 1 vertex: it needs at least two vertices and one arc")
+            raise RequestError(f"the graph '{self.name}' has 1 vertex: it needs at least two vertices and one arc")
         if not self.arcs:
-            raise ValueError(f"the graph '{self.name}' has {n} vertices and no arcs: it needs at least one arc")
+            raise RequestError(f"the graph '{self.name}' has {n} vertices and no arcs: it needs at least one arc")
         if len(set(self.labels)) != n:
             twice = Counter(self.labels).most_common(1)[0][0]
-            raise ValueError(f"the graph '{self.name}' has two vertices with the label {twice!r}: rename one of them")
+            raise RequestError(f"the graph '{self.name}' has two vertices with the label {twice!r}: rename one of them")
         for arc in self.arcs:
             if not all(0 <= vertex < n for vertex in arc):
-                raise ValueError(f"the graph '{self.name}' has the arc {arc}, but its vertices are 0 to {n - 1}")
+                raise RequestError(f"the graph '{self.name}' has the arc {arc}, but its vertices are 0 to {n - 1}")
 
     @property
     def n(self) -> int:
@@ -99,7 +100,7 @@ class Digraph:
             arcs = tuple((int(tail), int(head)) for tail, head in data["arcs"])
             name = str(data.get("name", "graph"))
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"not a stored graph: it needs 'labels' and 'arcs' ({error})") from None
+            raise RequestError(f"not a stored graph: it needs 'labels' and 'arcs' ({error})") from None
         return cls(name, labels, arcs)
 
 
@@ -137,7 +138,7 @@ def read_graph(spec: str | Path | nx.Graph | Digraph) -> Digraph:
     if _exists(text):
         return from_networkx(read_file(text), Path(text).stem)
     what = "generator" if ":" in text and "/" not in text else "graph, and no such file"
-    error = ValueError if what == "generator" else FileNotFoundError
+    error = RequestError if what == "generator" else MissingFile
     raise error(
         f"unknown {what}: '{text}'; there are the bundled graphs {', '.join(BUNDLED)}, "
         f"the generators {', '.join(GENERATORS.values())}, and files"
@@ -161,16 +162,16 @@ def _generate(kind: str, arguments: list[str], spec: str) -> Digraph:
     counts = {"complete": (1,), "tournament": (1, 3), "cycle": (1,), "random": (2, 3)}[kind]
     wrong = f"'{spec}' is not a graph: write {GENERATORS[kind]}"
     if len(arguments) not in counts:
-        raise ValueError(wrong)
+        raise RequestError(wrong)
     try:
         values = [number(argument) for number, argument in zip(numbers[kind], arguments, strict=False)]
     except ValueError:
-        raise ValueError(wrong) from None
+        raise RequestError(wrong) from None
     n = values[0]
     if n < 2:
-        raise ValueError(f"'{spec}' asks for {n} vertices: at least two are needed")
+        raise RequestError(f"'{spec}' asks for {n} vertices: at least two are needed")
     if kind != "cycle" and n * (n - 1) > MAX_ARCS:
-        raise ValueError(f"'{spec}' may have {n * (n - 1)} arcs, more than the {MAX_ARCS} that are built here")
+        raise RequestError(f"'{spec}' may have {n * (n - 1)} arcs, more than the {MAX_ARCS} that are built here")
     make: dict[str, Callable[..., list[tuple[int, int]]]] = {
         "complete": _complete,
         "tournament": _tournament,
@@ -187,17 +188,17 @@ def _complete(n: int) -> list[tuple[int, int]]:
 def _tournament(n: int, reversed_arcs: int = 0, seed: int = 0) -> list[tuple[int, int]]:
     arcs = [(tail, head) for tail in range(n) for head in range(tail + 1, n)]
     if not 0 <= reversed_arcs <= len(arcs):
-        raise ValueError(f"a tournament of {n} vertices has {len(arcs)} arcs: {reversed_arcs} cannot be reversed")
+        raise RequestError(f"a tournament of {n} vertices has {len(arcs)} arcs: {reversed_arcs} cannot be reversed")
     if seed < 0:
-        raise ValueError(f"the seed is {seed}: it must not be negative")
+        raise RequestError(f"the seed is {seed}: it must not be negative")
     back = set(np.random.default_rng(seed).permutation(len(arcs))[:reversed_arcs].tolist())
     return [(head, tail) if k in back else (tail, head) for k, (tail, head) in enumerate(arcs)]
 
 
 def _random(n: int, probability: float, seed: int = 0) -> list[tuple[int, int]]:
     if not 0 <= probability <= 1:
-        raise ValueError(f"the probability of an arc is {probability}: it must lie between 0 and 1")
+        raise RequestError(f"the probability of an arc is {probability}: it must lie between 0 and 1")
     if seed < 0:
-        raise ValueError(f"the seed is {seed}: it must not be negative")
+        raise RequestError(f"the seed is {seed}: it must not be negative")
     drawn = np.random.default_rng(seed).random((n, n)) < probability
     return [(tail, head) for tail, head in _complete(n) if drawn[tail, head]]

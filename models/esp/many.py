@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
 
+from headlab.interp.errors import RequestError
 from headlab.models.hooked import Architecture, HookedTransformer, build, initialise
 from headlab.models.losses import cross_entropy, loss_function
 from headlab.models.recipe import Recipe
@@ -50,7 +51,7 @@ class ManySeeds:
         dtype: torch.dtype | str = torch.float32,
     ) -> None:
         if recipe.init_scale is None:
-            raise ValueError("the recipe gives no init_scale: say with what standard deviation the weights start")
+            raise RequestError("the recipe gives no init_scale: say with what standard deviation the weights start")
         self.seeds = tuple(seeds)
         self.architecture = architecture
         self._built = {"device": device, "dtype": dtype}
@@ -77,18 +78,18 @@ class ManySeeds:
     def _refuse_uncovered(self) -> None:
         cfg = self.cfg
         if cfg.n_layers != 1:
-            raise ValueError(f"many seeds train together on one layer only, not on {cfg.n_layers}")
+            raise RequestError(f"many seeds train together on one layer only, not on {cfg.n_layers}")
         if cfg.normalization_type not in NORMS:
-            raise ValueError(f"many seeds train together with LNPre, LN or no norm, not {cfg.normalization_type}")
+            raise RequestError(f"many seeds train together with LNPre, LN or no norm, not {cfg.normalization_type}")
         if not cfg.attn_only and (cfg.act_fn != "relu" or cfg.gated_mlp):
-            raise ValueError(f"many seeds train together with a ReLU network or none, not {cfg.act_fn}")
+            raise RequestError(f"many seeds train together with a ReLU network or none, not {cfg.act_fn}")
         if set(self.architecture.parts) - {"unembed"} or cfg.positional_embedding_type != "standard":
-            raise ValueError("many seeds train together with the standard embeddings and attention only")
+            raise RequestError("many seeds train together with the standard embeddings and attention only")
 
     def _table(self, inputs: Int[Tensor, "sample position"], targets: Int[Tensor, " sample"]) -> None:
         length = inputs.shape[1]
         if not bool((inputs[:, -1] == inputs[0, -1]).all()):
-            raise ValueError("many seeds train together where the token that is read is the same in every sample")
+            raise RequestError("many seeds train together where the token that is read is the same in every sample")
         pairs = inputs + self.cfg.d_vocab * torch.arange(length, device=inputs.device)
         rows, index = pairs.unique(return_inverse=True)  # ascending, so the read row is the last
         self._row_token, self._row_position = rows % self.cfg.d_vocab, rows // self.cfg.d_vocab

@@ -7,6 +7,7 @@ import math
 import networkx as nx
 import torch
 
+from headlab.interp.errors import RequestError
 from headlab.models.basis import Basis
 from headlab.models.constructed import Constructed
 from headlab.models.esp.assembly import Head, assemble, weights
@@ -32,7 +33,7 @@ def one_head_dag(
     _refuse_induction(task, "one-head-dag")
     cycle = task.graph.cycle()
     if cycle is not None:
-        raise ValueError(
+        raise RequestError(
             f"one-head-dag needs a graph without directed cycles, and '{task.graph.name}' has the cycle "
             f"{task.graph.show_cycle(cycle)}: take one-head, two-head or two-head-narrow"
         )
@@ -85,7 +86,7 @@ def one_head(
     _refuse_induction(task, "one-head")
     feedback = minimum_feedback_arc_set(task.graph) if feedback is None else feedback
     if sorted(feedback.arcs) != sorted(given_up(task.graph, feedback.order)):
-        raise ValueError(f"the feedback arc set given is not one of the graph '{task.graph.name}'")
+        raise RequestError(f"the feedback arc set given is not one of the graph '{task.graph.name}'")
     order, rank, c = _ranks(task, feedback, tied)
     n = task.n
     b, eta = c / n, 0.1 if tied else 1.0
@@ -115,7 +116,7 @@ def one_head(
 
 def _refuse_induction(task: EspTask, variant: str) -> None:
     if task.induction:
-        raise ValueError(f"'{variant}' has no induction form: take two-head or two-head-narrow")
+        raise RequestError(f"'{variant}' has no induction form: take two-head or two-head-narrow")
 
 
 def _ranks(task: EspTask, feedback: FeedbackArcSet | None, tied: bool) -> tuple[list[int], dict[int, int], float]:

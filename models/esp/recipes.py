@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from headlab.interp.errors import RequestError, UnknownName
 from headlab.models.esp.task import EspTask
 from headlab.models.hooked import Architecture
 from headlab.models.recipe import Recipe
@@ -49,13 +50,13 @@ def plan(task: EspTask, *, heads: int, method: str, steps: int | None = None) ->
     head.
     """
     if method not in METHODS:
-        raise KeyError(f"no training method '{method}': there are {', '.join(METHODS)}")
+        raise UnknownName(f"no training method '{method}': there are {', '.join(METHODS)}")
     if heads < 1:
-        raise ValueError(f"a model needs at least one head, not {heads}")
+        raise RequestError(f"a model needs at least one head, not {heads}")
     if steps is not None and steps < 1:
-        raise ValueError(f"training needs at least one step, not {steps}")
+        raise RequestError(f"training needs at least one step, not {steps}")
     if heads > 1 and method in ("solver-guided", "layer-norm"):
-        raise ValueError(f"'{method}' is for one head: {heads} heads solve every graph by cross-entropy")
+        raise RequestError(f"'{method}' is for one head: {heads} heads solve every graph by cross-entropy")
     width, rate = next((d, lr) for most, d, lr in WIDTHS if task.n <= most)
     config: dict[str, Any] = {
         "n_layers": 1,

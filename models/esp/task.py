@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from headlab.interp.circuits import Circuit
+from headlab.interp.errors import RequestError, UnknownName
 from headlab.interp.roles import Role
 from headlab.models.esp.circuits import true_circuit
 from headlab.models.esp.graphs import Digraph, read_graph
@@ -73,7 +74,7 @@ class EspTask:
     def position(self, name: str) -> int:
         """The index of a named position; KeyError lists the names."""
         if name not in self.positions:
-            raise KeyError(f"no position '{name}': there are {', '.join(self.positions)}")
+            raise UnknownName(f"no position '{name}': there are {', '.join(self.positions)}")
         return self.positions.index(name)
 
     def sequences(
@@ -110,7 +111,7 @@ class EspTask:
         if count is None:
             return everything[torch.arange(len(everything))]
         if count < 1:
-            raise ValueError(f"{count} examples were asked for: at least 1 is needed")
+            raise RequestError(f"{count} examples were asked for: at least 1 is needed")
         generator = torch.Generator().manual_seed(seed)
         passes = -(-count // len(everything))
         rows = torch.cat([torch.randperm(len(everything), generator=generator) for _ in range(passes)])

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from headlab.interp.errors import RequestError
 from headlab.models.checkpoints import Checkpoint, TrainingState
 from headlab.models.esp.evaluation import evaluate
 from headlab.models.esp.feedback import FeedbackArcSet, minimum_feedback_arc_set
@@ -90,7 +91,7 @@ def train(
     Raises as `plan` does, and ValueError for no seeds.
     """
     if not seeds:
-        raise ValueError("there is no seed to train: ask for at least one")
+        raise RequestError("there is no seed to train: ask for at least one")
     made = plan(task, heads=heads, method=method, steps=steps)
     examples = task.examples()
     weights = _guided(task, feedback or minimum_feedback_arc_set(task.graph)) if made.guided else None

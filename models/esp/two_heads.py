@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from headlab.interp.errors import RequestError
 from headlab.models.basis import Basis, Direction
 from headlab.models.constructed import Constructed
 from headlab.models.esp.assembly import Head, assemble, weights
@@ -92,7 +93,7 @@ def _two_heads(
     device: str,
 ) -> Constructed:
     if not sink > 0:
-        raise ValueError(f"the sink is {sink}: it must be a positive attention score, e.g. 8")
+        raise RequestError(f"the sink is {sink}: it must be a positive attention score, e.g. 8")
     first, second, query = residual["first"], residual["second"], residual["query"]
     match = space[space.axes[0]]
     tokens = [*vertices, second - first, first - second, ETA * query]

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from headlab.interp.errors import MissingFile, RequestError
 from headlab.models.images.pictures import SPLITS, Shelf
 
 HUB = "datasets:"
@@ -38,7 +39,7 @@ def shelf(place: str | Path) -> Shelf:
         return _hub(str(place)[len(HUB) :])
     path = Path(place)
     if not path.exists():
-        raise FileNotFoundError(f"there are no pictures at '{path}': no such file or folder")
+        raise MissingFile(f"there are no pictures at '{path}': no such file or folder")
     if path.is_dir():
         return _folder(path)
     if zipfile.is_zipfile(path):
@@ -46,7 +47,7 @@ def shelf(place: str | Path) -> Shelf:
         return _class_folders(path, archive.namelist(), archive.read)
     if tarfile.is_tarfile(path):
         return _tar(path)
-    raise ValueError(f"'{path}' is neither a folder, nor a .zip of class folders, nor CIFAR-10's binary .tar.gz")
+    raise RequestError(f"'{path}' is neither a folder, nor a .zip of class folders, nor CIFAR-10's binary .tar.gz")
 
 
 def _folder(path: Path) -> Shelf:
@@ -57,7 +58,7 @@ def _folder(path: Path) -> Shelf:
         if place != path:
             break
     if "data_batch_1" in found or (path / "cifar-10-batches-py").is_dir() or (path / "data_batch_1").is_file():
-        raise ValueError(_pickled(path))
+        raise RequestError(_pickled(path))
     names = [each.relative_to(path).as_posix() for split in SPLITS for each in sorted((path / split).glob("*/*"))]
     return _class_folders(path, names, lambda name: (path / name).read_bytes())
 
@@ -73,7 +74,7 @@ def _tar(path: Path) -> Shelf:
     with tarfile.open(path) as archive:
         members = {PurePosixPath(each.name).name: each.name for each in archive.getmembers() if each.isfile()}
     if "data_batch_1" in members:
-        raise ValueError(_pickled(path))
+        raise RequestError(_pickled(path))
 
     def read(name: str) -> bytes:
         with tarfile.open(path) as archive:
@@ -89,18 +90,22 @@ def _binary(place: str, found: set[str], read: Callable[[str], bytes]) -> Shelf:
     for split, names in BATCHES.items():
         for name in names:
             if name not in found:
-                raise FileNotFoundError(f"CIFAR-10's binary files at '{place}' lack {name}")
+                raise MissingFile(f"CIFAR-10's binary files at '{place}' lack {name}")
         parts = []
         for name in names:
             data = np.frombuffer(read(name), dtype=np.uint8)
             if not len(data) or len(data) % RECORD:
-                raise ValueError(f"{name} at '{place}' has {len(data)} bytes, no whole number of {RECORD}-byte records")
+                raise RequestError(
+                    f"{name} at '{place}' has {len(data)} bytes, no whole number of {RECORD}-byte records"
+                )
             parts.append(data.reshape(-1, RECORD))
         batches[split] = np.concatenate(parts)
     classes = tuple(read(LABELS).decode().split()) if LABELS in found else CLASSES
     largest = max(int(records[:, 0].max()) for records in batches.values())
     if largest >= len(classes):
-        raise ValueError(f"CIFAR-10's binary files at '{place}' have a label {largest}; there are {len(classes)} names")
+        raise RequestError(
+            f"CIFAR-10's binary files at '{place}' have a label {largest}; there are {len(classes)} names"
+        )
 
     def pixels(split: str, rows: np.ndarray) -> np.ndarray:
         return batches[split][rows, 1:].reshape(-1, CHANNELS, SIDE, SIDE)
@@ -114,7 +119,7 @@ def _class_folders(path: Path, names: Sequence[str], read: Callable[[str], bytes
     by_split = {split: [name for name in pictures if name.startswith(split + "/")] for split in SPLITS}
     for split, found in by_split.items():
         if not found:
-            raise FileNotFoundError(
+            raise MissingFile(
                 f"'{path}' has no pictures in {split}/CLASS/: it takes train/CLASS/*.jpg and test/CLASS/*.jpg, or the "
                 "files of CIFAR-10's binary archive (data_batch_1.bin ...)"
             )
@@ -122,7 +127,7 @@ def _class_folders(path: Path, names: Sequence[str], read: Callable[[str], bytes
     for split, found in by_split.items():
         lost = set(classes) - {name.split("/")[1] for name in found}
         if lost:
-            raise FileNotFoundError(f"'{path}' has no pictures in {split}/{min(lost)}/")
+            raise MissingFile(f"'{path}' has no pictures in {split}/{min(lost)}/")
     labels = {s: np.array([classes.index(name.split("/")[1]) for name in found]) for s, found in by_split.items()}
 
     def pixels(split: str, rows: np.ndarray) -> np.ndarray:
@@ -136,13 +141,13 @@ def _decoded(data: bytes, name: str, path: Path) -> np.ndarray:
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError:
-        raise ValueError("pictures in .jpg and .png need Pillow: pip install 'headlab[images]'") from None
+        raise RequestError("pictures in .jpg and .png need Pillow: pip install 'headlab[images]'") from None
     try:
         picture = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
     except (UnidentifiedImageError, OSError):
-        raise ValueError(f"{name} in '{path}' is no picture that can be read") from None
+        raise RequestError(f"{name} in '{path}' is no picture that can be read") from None
     if picture.shape[0] != picture.shape[1]:
-        raise ValueError(f"{name} in '{path}' is {picture.shape[1]} x {picture.shape[0]}: pictures must be square")
+        raise RequestError(f"{name} in '{path}' is {picture.shape[1]} x {picture.shape[0]}: pictures must be square")
     return picture.transpose(2, 0, 1)
 
 
@@ -151,19 +156,19 @@ def _hub(name: str) -> Shelf:
     try:
         import datasets
     except ImportError:
-        raise ValueError(f"'{HUB}{name}' needs the library datasets: pip install datasets") from None
+        raise RequestError(f"'{HUB}{name}' needs the library datasets: pip install datasets") from None
     try:
         loaded: Any = datasets.load_dataset(name)
     except Exception as error:
-        raise ValueError(f"datasets cannot load '{name}': {str(error).splitlines()[0]}") from None
+        raise RequestError(f"datasets cannot load '{name}': {str(error).splitlines()[0]}") from None
     for split in SPLITS:
         if split not in loaded:
-            raise ValueError(f"'{name}' has no split '{split}': it has {', '.join(map(str, loaded))}")
+            raise RequestError(f"'{name}' has no split '{split}': it has {', '.join(map(str, loaded))}")
     columns = loaded["train"].column_names
     picture = next((column for column in ("img", "image") if column in columns), None)
     label = next((column for column in ("label", "fine_label") if column in columns), None)
     if picture is None or label is None:
-        raise ValueError(f"'{name}' has no columns image (or img) and label: it has {', '.join(columns)}")
+        raise RequestError(f"'{name}' has no columns image (or img) and label: it has {', '.join(columns)}")
     labels = {split: np.array(loaded[split][label]) for split in SPLITS}
     feature = loaded["train"].features[label]
     classes = tuple(getattr(feature, "names", None) or map(str, np.unique(labels["train"])))

@@ -6,6 +6,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
+from headlab.interp.errors import RequestError
 from headlab.models.classifier.learner import Data
 from headlab.models.images.pictures import Pictures
 
@@ -19,7 +20,7 @@ def extend(
     """
     height, width = pictures.shape[2:]
     if height != width or side < height or (side - height) % 2:
-        raise ValueError(f"pictures of {height} x {width} cannot stand in the middle of a square of {side}")
+        raise RequestError(f"pictures of {height} x {width} cannot stand in the middle of a square of {side}")
     border = (side - height) // 2
     return functional.pad(pictures, (border, border, border, border))
 
@@ -31,7 +32,7 @@ def cut(pictures: Float[Tensor, "picture channel row column"], patch: int) -> Fl
     """
     side = pictures.shape[-1]
     if patch < 1 or side % patch:
-        raise ValueError(f"patches of {patch} do not tile a picture of {side}")
+        raise RequestError(f"patches of {patch} do not tile a picture of {side}")
     pieces = pictures.unfold(2, patch, patch).unfold(3, patch, patch)  # [picture, channel, down, across, row, column]
     return pieces.permute(0, 2, 3, 1, 4, 5).flatten(3).flatten(1, 2)
 

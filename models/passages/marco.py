@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from headlab.interp.errors import MissingFile, RequestError
 from headlab.models.passages.pairs import SPACES, Pairs
 
 HUB = "datasets:"
@@ -24,7 +25,7 @@ def marco(place: str | Path, count: int) -> Pairs:
     the file that is missing, and ValueError for a line that does not fit or where no question is left.
     """
     if count < 1:
-        raise ValueError(f"count = {count}: there must be at least 1 question")
+        raise RequestError(f"count = {count}: there must be at least 1 question")
     require_marco(place)
     if str(place).startswith(HUB):
         return _gather(str(place), _hub(str(place)[len(HUB) :]), count)
@@ -41,12 +42,12 @@ def require_marco(place: str | Path) -> None:
         return
     folder = Path(place)
     if not folder.is_dir():
-        raise FileNotFoundError(f"there are no passages at '{folder}': no such folder")
+        raise MissingFile(f"there are no passages at '{folder}': no such folder")
     if (folder / TRIPLES).is_file():
         return
     for name in (QUERIES, PASSAGES, JUDGED):
         if not (folder / name).is_file():
-            raise FileNotFoundError(f"'{folder}' lacks {name} (or {TRIPLES} alone)")
+            raise MissingFile(f"'{folder}' lacks {name} (or {TRIPLES} alone)")
 
 
 def _lines(path: Path, columns: int) -> Iterator[list[str]]:
@@ -54,7 +55,7 @@ def _lines(path: Path, columns: int) -> Iterator[list[str]]:
         for number, line in enumerate(file, 1):
             parts = line.rstrip("\n").split("\t")
             if len(parts) != columns:
-                raise ValueError(f"line {number} of '{path}' has {len(parts)} columns, not {columns}")
+                raise RequestError(f"line {number} of '{path}' has {len(parts)} columns, not {columns}")
             yield parts
 
 
@@ -77,7 +78,7 @@ def _fields(path: Path) -> Iterator[list[str]]:
         for number, line in enumerate(file, 1):
             parts = line.split()
             if len(parts) != 4:
-                raise ValueError(f"line {number} of '{path}' has {len(parts)} columns, not 4")
+                raise RequestError(f"line {number} of '{path}' has {len(parts)} columns, not 4")
             yield parts
 
 
@@ -85,14 +86,14 @@ def _hub(name: str) -> Iterator[tuple[str, str, list[str]]]:
     try:
         import datasets
     except ImportError:
-        raise ValueError(f"'{HUB}{name}' needs the library datasets: pip install datasets") from None
+        raise RequestError(f"'{HUB}{name}' needs the library datasets: pip install datasets") from None
     path, _, config = name.partition(":")
     try:
         loaded: Any = datasets.load_dataset(path, config or None, split="train")
     except Exception as error:
-        raise ValueError(f"datasets cannot load '{name}': {str(error).splitlines()[0]}") from None
+        raise RequestError(f"datasets cannot load '{name}': {str(error).splitlines()[0]}") from None
     if not {"query", "passages"} <= set(loaded.column_names):
-        raise ValueError(f"'{name}' has no columns query and passages: it has {', '.join(loaded.column_names)}")
+        raise RequestError(f"'{name}' has no columns query and passages: it has {', '.join(loaded.column_names)}")
     for row in loaded:
         found = row["passages"]
         marked = list(zip(found["passage_text"], found["is_selected"], strict=True))
@@ -119,7 +120,7 @@ def _gather(name: str, rows: Iterable[tuple[str, str, list[str]]], count: int) -
         if number(right) == asked[question]:
             wrong[question] += [number(text) for text in others]
     if not asked:
-        raise ValueError(f"{name} has no question with an answer")
+        raise RequestError(f"{name} has no question with an answer")
     return Pairs(
         name,
         tuple(asked),

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.feature_extraction.text import TfidfVectorizer
 
+from headlab.interp.errors import RequestError
 from headlab.models.passages.pairs import Pairs
 
 CHUNK = 512  # questions at a time
@@ -19,7 +20,7 @@ def hard_negatives(pairs: Pairs, count: int) -> np.ndarray:
     with the pairs stand first. The answer is never among them. Raises ValueError where there are too few passages.
     """
     if not 1 <= count < len(pairs.passages):
-        raise ValueError(f"{count} negatives a question cannot be had of {len(pairs.passages)} passages")
+        raise RequestError(f"{count} negatives a question cannot be had of {len(pairs.passages)} passages")
     vectoriser = TfidfVectorizer(sublinear_tf=True)
     passages: Any = vectoriser.fit_transform(pairs.passages)
     questions: Any = vectoriser.transform(pairs.questions)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headlab.interp.errors import RequestError
+
 SPACES = re.compile(r"\s+")
 
 
@@ -46,5 +48,5 @@ def pair_up(name: str, found: Sequence[tuple[str, str]], *, words: int | None = 
         questions.append(texts[0])
         passages.append(texts[1])
     if not questions:
-        raise ValueError(f"{name} has no pair of a question and a passage")
+        raise RequestError(f"{name} has no pair of a question and a passage")
     return Pairs(name, tuple(questions), tuple(passages), np.arange(len(questions)))

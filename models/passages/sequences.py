@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from headlab.interp.errors import RequestError
 from headlab.models.classifier.learner import Data
 
 
@@ -27,9 +28,9 @@ def sequences(
     """
     count = len(questions)
     if not 2 <= length <= negatives.shape[1] + 1:
-        raise ValueError(f"T = {length}: with {negatives.shape[1]} negatives it can be 2 to {negatives.shape[1] + 1}")
+        raise RequestError(f"T = {length}: with {negatives.shape[1]} negatives it can be 2 to {negatives.shape[1] + 1}")
     if not 1 <= train < count:
-        raise ValueError(f"train = {train}: between 1 and {count - 1} of the {count} questions can be trained on")
+        raise RequestError(f"train = {train}: between 1 and {count - 1} of the {count} questions can be trained on")
     generator = torch.Generator().manual_seed(seed)
     places = torch.randint(length, (count,), generator=generator)
     rows = torch.from_numpy(np.concatenate([answers[:, None], negatives[:, : length - 1]], axis=1))

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import torch
 
+from headlab.interp.errors import RequestError
 from headlab.models.hooked import Architecture, HookedTransformer, build
 from headlab.models.retrieval.family import Family
 
@@ -40,15 +41,15 @@ def architecture(
     """
     for name, value in (("heads", heads), ("width", width), ("layers", layers), ("hidden", hidden)):
         if value < 1:
-            raise ValueError(f"{name} = {value}: it must be at least 1")
+            raise RequestError(f"{name} = {value}: it must be at least 1")
     if readout < 1:
-        raise ValueError(f"readout = {readout}: the read-out needs at least 1 hidden unit")
+        raise RequestError(f"readout = {readout}: the read-out needs at least 1 hidden unit")
     if encoder not in ENCODERS:
-        raise ValueError(f"unknown encoder '{encoder}': choose {' or '.join(ENCODERS)}")
+        raise RequestError(f"unknown encoder '{encoder}': choose {' or '.join(ENCODERS)}")
     if total_width is not None:
         if total_width < heads or total_width % heads:
             near = max(heads, heads * round(total_width / heads))
-            raise ValueError(f"{heads} heads do not divide a total width of {total_width}: use {near}")
+            raise RequestError(f"{heads} heads do not divide a total width of {total_width}: use {near}")
         width = total_width // heads
     embed: dict[str, Any] = {"part": "EncodedEmbed", "size": family.size}
     if encoder == "mlp":

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from scipy.special import lambertw
 
+from headlab.interp.errors import RequestError
+
 
 def retrieval_error(count: int, beta: float) -> float:
     """The largest z~ - z of attention with scores -beta f over `count` values: W0((count - 1) / e) / beta.
@@ -18,7 +20,7 @@ def retrieval_error(count: int, beta: float) -> float:
     """
     require_beta(beta)
     if count < 1:
-        raise ValueError(f"{count} values: attention needs at least one to choose from")
+        raise RequestError(f"{count} values: attention needs at least one to choose from")
     return float(lambertw((count - 1) / math.e).real) / beta
 
 
@@ -39,7 +41,7 @@ def gate_leak(outside: int, gate: float, beta: float, spread: float = 1.0) -> fl
 def require_beta(beta: float) -> None:
     """Raise ValueError where a softmax scale is not positive and finite."""
     if not 0 < beta < math.inf:
-        raise ValueError(f"beta = {beta}: the softmax scale must be positive and finite")
+        raise RequestError(f"beta = {beta}: the softmax scale must be positive and finite")
 
 
 @dataclass(frozen=True)
@@ -67,9 +69,11 @@ def exponent(length: int, heads: int, coordinates: int, width: int) -> Exponent:
     """
     for name, value in (("length", length), ("heads", heads), ("coordinates", coordinates), ("width", width)):
         if value < 1:
-            raise ValueError(f"{name} = {value}: it must be at least 1")
+            raise RequestError(f"{name} = {value}: it must be at least 1")
     if heads >= coordinates:
-        raise ValueError(f"{heads} heads for {coordinates} coordinates: the lower bound is stated for fewer heads only")
+        raise RequestError(
+            f"{heads} heads for {coordinates} coordinates: the lower bound is stated for fewer heads only"
+        )
     k = (length / 4 - heads - coordinates + 1) / ((width + 1) * heads + 1) - 1
     return Exponent(k, k <= 0, 4 * ((width + 1) * heads + heads + coordinates))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headlab.interp.circuits import END, START, Circuit, Edge, Node
+from headlab.interp.errors import UnknownName
 from headlab.models.retrieval.family import Family
 
 PER_COORDINATE, MEMORISE = "head-per-coordinate", "memorise"
@@ -20,7 +21,7 @@ def kinds(family: Family, variant: str) -> tuple[str, ...]:
         return ("resample", "positional_mean", "zero")
     if variant == PER_COORDINATE:
         return ("resample", "positional_mean", *(f"resample:coordinate-{i}" for i in range(family.coordinates)))
-    raise KeyError(f"no construction '{variant}' of retrieval: there are {', '.join(VARIANTS)}")
+    raise UnknownName(f"no construction '{variant}' of retrieval: there are {', '.join(VARIANTS)}")
 
 
 def true_circuit(family: Family, variant: str, ablation: str, *, heads: int | None = None) -> Circuit:
@@ -34,7 +35,7 @@ def true_circuit(family: Family, variant: str, ablation: str, *, heads: int | No
     """
     known = kinds(family, variant)
     if ablation not in known:
-        raise KeyError(
+        raise UnknownName(
             f"the circuit of '{variant}' under '{ablation}' ablation is not known; known: {', '.join(known)}"
         )
     cls = family.length

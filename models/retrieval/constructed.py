@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from headlab.interp.errors import RequestError, UnknownName
 from headlab.models.constructed import Constructed
 from headlab.models.hooked import Architecture, build
 from headlab.models.retrieval.architecture import config
@@ -41,9 +42,9 @@ def construct(
         return head_per_coordinate(task, beta=beta, heads=heads, dtype=dtype, device=device)
     if variant == MEMORISE:
         if heads not in (None, 1):
-            raise ValueError(f"{heads} heads: the construction that memorises has 1")
+            raise RequestError(f"{heads} heads: the construction that memorises has 1")
         return memorise(task, dtype=dtype, device=device)
-    raise KeyError(f"no variant '{variant}' of retrieval: there are {', '.join(VARIANTS)}")
+    raise UnknownName(f"no variant '{variant}' of retrieval: there are {', '.join(VARIANTS)}")
 
 
 def head_per_coordinate(
@@ -67,7 +68,7 @@ def head_per_coordinate(
     count = family.coordinates
     heads = count if heads is None else heads
     if heads < 1:
-        raise ValueError(f"{heads} heads: a model has at least 1")
+        raise RequestError(f"{heads} heads: a model has at least 1")
     gated = not family.is_whole
     spread = _spread(family)
     gate = beta * spread + LEAK if gated else 0.0
@@ -134,7 +135,7 @@ def memorise(task: RetrievalTask, *, dtype: torch.dtype | str = torch.float32, d
     """
     family = task.family
     if family.kind != "projection" or not family.outer.is_linear:
-        raise ValueError(
+        raise RequestError(
             "the ReLU network that memorises is exact for projections under a linear F0 only: "
             "use head-per-coordinate for this target"
         )

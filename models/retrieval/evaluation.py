@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from headlab.interp.errors import RequestError
 from headlab.interp.model import run, untouched
 from headlab.models.hooked import HookedTransformer
 from headlab.models.retrieval.task import RetrievalTask
@@ -47,7 +48,7 @@ def evaluate(
     """
     tokens = task.draw(2048 if count is None else count, seed)
     if len(tokens) < 2:
-        raise ValueError(f"count = {count}: the variance of the target needs at least 2 sequences")
+        raise RequestError(f"count = {count}: the variance of the target needs at least 2 sequences")
     tokens = tokens.to(model.cfg.dtype)
     targets = task.family.target(tokens).double()
     error = outputs(model, tokens).double() - targets

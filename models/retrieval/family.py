@@ -11,7 +11,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from headlab.models.retrieval.outer import Outer, linear
+from headlab.interp.errors import RequestError, UnknownName
+from headlab.models.outer import Outer, linear
 
 Kind = Literal["projection", "distance"]
 KINDS: tuple[str, ...] = ("projection", "distance")
@@ -43,40 +44,44 @@ class Family:
     def __post_init__(self) -> None:
         require_coordinates(len(self.vectors))
         if self.length < 1:
-            raise ValueError(f"length T = {self.length}: a sequence has at least 1 token")
+            raise RequestError(f"length T = {self.length}: a sequence has at least 1 token")
         if self.kind not in KINDS:
-            raise ValueError(f"unknown kind of function '{self.kind}': choose {' or '.join(KINDS)}")
+            raise RequestError(f"unknown kind of function '{self.kind}': choose {' or '.join(KINDS)}")
         if len({len(row) for row in self.vectors}) > 1 or not self.vectors[0]:
-            raise ValueError("the vectors differ in size, or are empty: each needs one entry per token dimension")
+            raise RequestError("the vectors differ in size, or are empty: each needs one entry per token dimension")
         if not all(math.isfinite(value) for row in self.vectors for value in row):
-            raise ValueError("a vector has an entry that is NaN or infinite")
+            raise RequestError("a vector has an entry that is NaN or infinite")
         for row in self.vectors:
             if self.vectors.count(row) > 1:
                 first, second = [i for i, other in enumerate(self.vectors) if other == row][:2]
-                raise ValueError(f"coordinates {first} and {second} have the same vector: minima must be distinct")
+                raise RequestError(f"coordinates {first} and {second} have the same vector: minima must be distinct")
         if self.kind == "distance" and not all(0 <= value <= 1 for row in self.vectors for value in row):
-            raise ValueError("a centre lies outside [0, 1]^d, where the tokens are")
+            raise RequestError("a centre lies outside [0, 1]^d, where the tokens are")
         if self.outer.coordinates != self.coordinates:
-            raise ValueError(f"F0 takes {self.outer.coordinates} coordinates, but there are {self.coordinates} vectors")
+            raise RequestError(
+                f"F0 takes {self.outer.coordinates} coordinates, but there are {self.coordinates} vectors"
+            )
         self._check_sets()
 
     def _check_sets(self) -> None:
         if self.sets is None:
             return
         if len(self.sets) != self.coordinates:
-            raise ValueError(f"there are {len(self.sets)} position sets for {self.coordinates} coordinates")
+            raise RequestError(f"there are {len(self.sets)} position sets for {self.coordinates} coordinates")
         for index, own in enumerate(self.sets):
             if not own:
-                raise ValueError(f"the position set S_{index} is empty: coordinate {index} has nothing to choose from")
+                raise RequestError(
+                    f"the position set S_{index} is empty: coordinate {index} has nothing to choose from"
+                )
             if len(set(own)) > self.length:
-                raise ValueError(
+                raise RequestError(
                     f"the position set S_{index} has {len(set(own))} positions, more than the length T = {self.length}"
                 )
             if len(set(own)) < len(own):
-                raise ValueError(f"the position set S_{index} names a position twice")
+                raise RequestError(f"the position set S_{index} names a position twice")
             for position in own:
                 if not 0 <= position < self.length:
-                    raise ValueError(
+                    raise RequestError(
                         f"the position set S_{index} names position {position}: "
                         f"a sequence of length {self.length} has positions 0 to {self.length - 1}"
                     )
@@ -86,7 +91,7 @@ class Family:
         """The family that `options()` describes. Raises KeyError naming an entry that is missing."""
         for name in ("length", "kind", "vectors", "outer"):
             if name not in options:
-                raise KeyError(f"the description of the target lacks '{name}'")
+                raise UnknownName(f"the description of the target lacks '{name}'")
         sets = options.get("sets")
         return cls(
             length=int(options["length"]),
@@ -130,7 +135,7 @@ class Family:
     def draw(self, count: int, generator: torch.Generator) -> Float[Tensor, "example position feature"]:
         """Tokens of the family's distribution, float32. Raises ValueError for a count below 1."""
         if count < 1:
-            raise ValueError(f"count = {count}: ask for at least one example")
+            raise RequestError(f"count = {count}: ask for at least one example")
         make = torch.randn if self.kind == "projection" else torch.rand
         return make((count, self.length, self.size), generator=generator)
 
@@ -139,13 +144,13 @@ class Family:
     ) -> Float[Tensor, "*example position coordinate"]:
         """f_i at every token, inside its S_i or not. Raises ValueError for another length or dimension, and for NaN."""
         if tokens.shape[-2:] != (self.length, self.size):
-            raise ValueError(
+            raise RequestError(
                 f"the tokens have shape {tuple(tokens.shape)}: the last two axes must be "
                 f"{self.length} positions and {self.size} features"
             )
         bad = ~torch.isfinite(tokens)
         if bad.any():
-            raise ValueError(f"the data hold {int(bad.sum())} numbers that are NaN or infinite")
+            raise RequestError(f"the data hold {int(bad.sum())} numbers that are NaN or infinite")
         vectors = tokens.new_tensor(self.vectors)
         if self.kind == "projection":
             return -tokens @ vectors.T
@@ -178,7 +183,7 @@ class Family:
 def require_coordinates(coordinates: int) -> None:
     """Raise ValueError where there is no coordinate to retrieve."""
     if coordinates < 1:
-        raise ValueError(f"D = {coordinates} coordinates: retrieval needs at least 1")
+        raise RequestError(f"D = {coordinates} coordinates: retrieval needs at least 1")
 
 
 def draw_vectors(
@@ -191,7 +196,7 @@ def draw_vectors(
     """
     require_coordinates(coordinates)
     if size < 1:
-        raise ValueError(f"tokens of {size} dimensions: there must be at least 1")
+        raise RequestError(f"tokens of {size} dimensions: there must be at least 1")
     generator = torch.Generator().manual_seed(seed)
     if how == "orthonormal":
         blocks = []
@@ -203,7 +208,7 @@ def draw_vectors(
         drawn = torch.randn(coordinates, size, generator=generator, dtype=torch.float64)
         drawn = drawn if how == "gaussian" else drawn / drawn.norm(dim=1, keepdim=True)
     else:
-        raise ValueError(f"unknown vectors '{how}': choose orthonormal, unit or gaussian")
+        raise RequestError(f"unknown vectors '{how}': choose orthonormal, unit or gaussian")
     return tuple(tuple(row) for row in drawn.tolist())
 
 

@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
+from headlab.interp.errors import RequestError
 from headlab.models.hooked import Architecture, HookedTransformer, build
 from headlab.models.learner import Measures
 from headlab.models.retrieval.architecture import start
@@ -53,7 +54,7 @@ def draw_data(family: Family, *, seed: int = 0, train: int = 8000, validation: i
     Raises ValueError for fewer than 2 of either.
     """
     if min(train, validation) < 2:
-        raise ValueError(f"{train} sequences to train on and {validation} to validate on: there must be 2 of each")
+        raise RequestError(f"{train} sequences to train on and {validation} to validate on: there must be 2 of each")
     generator = torch.Generator().manual_seed(APART + seed)
     first, second = family.draw(train, generator), family.draw(validation, generator)
     return Data(first, family.target(first), second, family.target(second))
@@ -75,7 +76,7 @@ def prefixes(family: Family, data: Data, steps: int) -> tuple[Prefix, ...]:
     Raises ValueError where some S_i is not the whole sequence: a prefix then has no target.
     """
     if not family.is_whole:
-        raise ValueError("training on growing sequences needs position sets that are the whole sequence")
+        raise RequestError("training on growing sequences needs position sets that are the whole sequence")
     return tuple(
         Prefix(round(share * steps), length, replace(family, length=length, sets=None).target(data.train[:, :length]))
         for share, length in GROWTH
@@ -106,12 +107,12 @@ class RetrievalLearner:
         device: str = "cpu",
     ) -> None:
         if architecture.config["n_layers"] != 1 or "pos_embed.*" not in architecture.frozen:
-            raise ValueError(
+            raise RequestError(
                 "seeds of retrieval train together with one layer and without positions only: "
                 "train other architectures one at a time"
             )
         if batch < 1:
-            raise ValueError(f"batch = {batch}: a step takes at least 1 sequence")
+            raise RequestError(f"batch = {batch}: a step takes at least 1 sequence")
         self.seeds, self.architecture, self.data, self.batch, self.device = (
             tuple(seeds),
             architecture,

@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from headlab.interp.errors import RequestError, UnknownName
 from headlab.interp.statistics import Share, share
-from headlab.models.checkpoints import load_training, save_training
+from headlab.models import runs as runs_module
 from headlab.models.hooked import Architecture, HookedTransformer
 from headlab.models.learner import Learner, ModelLearner
 from headlab.models.recipe import Recipe
@@ -30,7 +30,6 @@ RECIPES: dict[str, tuple[int, float]] = {
     "long": (6000, 1e-2),
 }
 PAUSE = 250  # steps after which the state may be kept
-SAVE_EVERY = 20.0  # seconds between states kept, so that keeping them costs little
 QUERY_LR = 4.0  # the CLS and what makes its attention learn faster than the rest: else heads share coordinates for long
 
 
@@ -41,7 +40,7 @@ def recipe(name: str = "standard", *, steps: int | None = None, lr: float | None
     listing the names there are.
     """
     if name not in RECIPES:
-        raise KeyError(f"no recipe '{name}' for retrieval: there are {', '.join(RECIPES)}")
+        raise UnknownName(f"no recipe '{name}' for retrieval: there are {', '.join(RECIPES)}")
     own_steps, own_lr = RECIPES[name]
     steps = own_steps if steps is None else steps
     return Recipe(
@@ -100,14 +99,13 @@ def train(
     grow: bool = False,
     device: str = "cpu",
     progress: Callable[[int, int], None] | None = None,
-    states: Path | None = None,
-    resume: bool = False,
+    folder: runs_module.RunFolder | None = None,
 ) -> Trained:
     """Train `seeds`, together where one layer without positions is trained, else one after the other.
 
     data: 8000 sequences and 2000 to validate on, drawn with seed 0, unless given. grow: begin on the first tokens of
-    each sequence (learner.prefixes). progress(step, steps) counts the steps of all trainings. states: a folder that
-    keeps the training state now and then; resume: go on from what it holds, to the same result as an unbroken training.
+    each sequence (learner.prefixes). progress(step, steps) counts the steps of all trainings. folder: where
+    the training state is kept now and then, and from whose state training goes on, to the result of an unbroken one.
     Raises ValueError for no seeds, for growing sequences where seeds cannot train together, and as models.training.fit.
     """
     require_trainable(family, architecture, seeds, grow=grow)
@@ -116,14 +114,14 @@ def train(
     if _together(family, architecture):
         shorter = prefixes(family, data, plan.steps) if grow else ()
         learner = RetrievalLearner(architecture, data, seeds=seeds, batch=batch, shorter=shorter, device=device)
-        run = _fit(learner, plan, states and states / "together", resume=resume, progress=progress)
+        run = _fit(learner, plan, folder, "together", progress=progress)
         models = tuple(learner.export(index, run.best) for index in range(len(seeds)))
         return Trained(architecture, data, plan, tuple(seeds), models, tuple(run.best_measures["nmse"]), (run,))
     models, errors, runs = [], [], []
     for index, seed in enumerate(seeds):
         learner = one_at_a_time(architecture, data, seed=seed, batch=batch, device=device)
         report = partial(_later, progress, index, len(seeds)) if progress else None
-        run = _fit(learner, plan, states and states / f"seed-{seed}", resume=resume, progress=report)
+        run = _fit(learner, plan, folder, f"seed-{seed}", progress=report)
         model = learner.export(0, run.best)
         rescale(model, data)
         models.append(model)
@@ -135,9 +133,9 @@ def train(
 def require_trainable(family: Family, architecture: Architecture, seeds: Sequence[int], *, grow: bool = False) -> None:
     """Raise ValueError for no seeds, and for growing sequences where seeds cannot train together."""
     if not seeds:
-        raise ValueError("no seeds: train at least 1")
+        raise RequestError("no seeds: train at least 1")
     if grow and not _together(family, architecture):
-        raise ValueError("growing sequences are for one layer without positions only: leave out grow")
+        raise RequestError("growing sequences are for one layer without positions only: leave out grow")
 
 
 def _together(family: Family, architecture: Architecture) -> bool:
@@ -147,22 +145,22 @@ def _together(family: Family, architecture: Architecture) -> bool:
 def _fit(
     learner: Learner,
     plan: Recipe,
-    folder: Path | None,
+    folder: runs_module.RunFolder | None,
+    name: str,
     *,
-    resume: bool,
     progress: Callable[[int, int], None] | None,
 ) -> TrainingRun:
-    """Train to the end, keeping the state in `folder` where one is given."""
+    """Train to the end, keeping the state `name` in `folder` where one is given."""
     if folder is None:
         return fit(learner, plan, keep=("nmse",), progress=progress)
-    state = load_training(folder) if resume and folder.is_dir() else None
+    state = folder.state(name)
     saved = time.monotonic()
     while True:
         until = PAUSE * ((state.step if state else 0) // PAUSE + 1)
         run = fit(learner, plan, state=state, until=until, keep=("nmse",), progress=progress)
         state = run.state
-        if run.finished or time.monotonic() - saved > SAVE_EVERY:
-            save_training(folder, state)
+        if run.finished or time.monotonic() - saved > runs_module.SAVE_EVERY:
+            folder.save_state(state, name)
             saved = time.monotonic()
         if run.finished:
             return run

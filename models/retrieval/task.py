@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from headlab.interp.circuits import Circuit
+from headlab.interp.errors import RequestError
 from headlab.interp.roles import Role
 from headlab.models.retrieval.circuits import true_circuit
 from headlab.models.retrieval.contrasts import single_changes
@@ -117,7 +118,7 @@ class RetrievalTask:
             if pairs is None:
                 if coordinate is None:
                     continue
-                raise ValueError(
+                raise RequestError(
                     f"no pair was found that differs in {name} alone: sequences of {self.family.length} tokens are "
                     f"too short for {self.family.coordinates} coordinates"
                 )

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from headlab.interp.errors import RequestError
 from headlab.interp.model import HookedModel, run, untouched
 from headlab.models.retrieval.family import Family
 from headlab.models.retrieval.task import RetrievalTask
@@ -69,7 +70,7 @@ def find_witness(
     Raises ValueError for no starts or steps.
     """
     if starts < 1 or steps < 1:
-        raise ValueError(f"{starts} starts of {steps} steps: there must be at least 1 of each")
+        raise RequestError(f"{starts} starts of {steps} steps: there must be at least 1 of each")
     family = task.family
     generator = torch.Generator().manual_seed(seed)
     device, dtype = _place(model)

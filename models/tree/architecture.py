@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headlab.interp.errors import RequestError
 from headlab.models.hooked import Architecture
 from headlab.models.tree.task import TreeTask
 from headlab.models.tree.tokens import TYPES
@@ -26,7 +27,7 @@ def architecture(
     for plain ones. Raises ValueError for a task whose sequences are longer, or for no heads or layers.
     """
     if heads < 1 or layers < 1:
-        raise ValueError(f"{heads} heads in {layers} layers: both must be 1 or more")
+        raise RequestError(f"{heads} heads in {layers} layers: both must be 1 or more")
     plain = task.form == "plain"
     context = context or (task.layout.length if plain else CONTEXT)
     task.require_context(context)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headlab.interp.circuits import END, START, Circuit, Edge, Node, Port
+from headlab.interp.errors import UnknownName
 from headlab.models.tree.layout import Layout
 
 KINDS = ("resample", "positional_mean", "resample:goal", "resample:edge", "resample:predecessor")
@@ -36,14 +37,14 @@ def true_circuit(layout: Layout, variant: str, ablation: str, read: Sequence[int
     such stages.
     """
     if variant not in VARIANTS:
-        raise KeyError(f"no construction '{variant}': there are {', '.join(VARIANTS)}")
+        raise UnknownName(f"no construction '{variant}': there are {', '.join(VARIANTS)}")
     if ablation not in KINDS:
-        raise KeyError(f"the circuit under '{ablation}' ablation is not known; known: {', '.join(KINDS)}")
+        raise UnknownName(f"the circuit under '{ablation}' ablation is not known; known: {', '.join(KINDS)}")
     staged = layout.turn is not None
     if layout.form != "pair" or not layout.backward or (variant == "forward") != staged:
-        raise KeyError(f"the construction '{variant}' is for another task: its circuit has no place in this layout")
+        raise UnknownName(f"the construction '{variant}' is for another task: its circuit has no place in this layout")
     if ablation == "resample:predecessor" and not staged:
-        raise KeyError("the circuit under 'resample:predecessor' ablation needs the second stage: take 'forward'")
+        raise UnknownName("the circuit under 'resample:predecessor' ablation needs the second stage: take 'forward'")
     counted = set(layout.read if read is None else read)
     slot = ablation.partition(":")[2]
     edges = _contrast(slot, layout, counted) if slot else _whole(layout, counted)

@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from headlab.interp.errors import RequestError, UnknownName
 from headlab.models.basis import Basis, Direction
 from headlab.models.constructed import Constructed
 from headlab.models.hooked import DTYPES, build
@@ -77,14 +78,14 @@ def construct(
     outweigh ln L, and no bound is claimed.
     """
     if variant not in VARIANTS:
-        raise KeyError(f"no construction '{variant}': there are {', '.join(VARIANTS)}")
+        raise UnknownName(f"no construction '{variant}': there are {', '.join(VARIANTS)}")
     wanted = "forward" if task.staged else "backward"
     if task.form != "pair" or not task.layout.backward or variant != wanted:
-        raise ValueError(
+        raise RequestError(
             f"'{variant}' solves the {variant} task with a chain of thought on pair tokens: give it that task"
         )
     if not beta > 0:
-        raise ValueError(f"beta is {beta}: it must be a positive attention score, e.g. 20")
+        raise RequestError(f"beta is {beta}: it must be a positive attention score, e.g. 20")
     vectors = label_vectors(task.trees.labels, label_width, seed)
     width = vectors.shape[1]
     spaces = _Spaces(_residual(width), Basis("head", (*range(width), "flag")))
@@ -141,7 +142,7 @@ def label_vectors(nodes: int, width: int | None, seed: int) -> Float[Tensor, "la
     if width is None:
         return torch.cat([torch.eye(nodes + SPECIAL), torch.zeros(1, nodes + SPECIAL)]).double()
     if width < 3:
-        raise ValueError(f"labels of width {width} leave nodes no dimension beside TURN and END: use 3 or more")
+        raise RequestError(f"labels of width {width} leave nodes no dimension beside TURN and END: use 3 or more")
     draw = torch.randn(nodes, width - SPECIAL, generator=stream(seed, 3), dtype=torch.float64)
     vectors = torch.zeros(nodes + SPECIAL + 1, width, dtype=torch.float64)
     vectors[:nodes, : width - SPECIAL] = draw / draw.norm(dim=1, keepdim=True)

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from headlab.interp.errors import RequestError
 from headlab.models.task import Contrast
 from headlab.models.tree.circuits import contrast_read
 from headlab.models.tree.layout import Layout
@@ -88,7 +89,7 @@ def _index(forest: Forest) -> Int[Tensor, "1 node"]:
 def _choose(allowed: Bool[Tensor, "example node"], generator: torch.Generator) -> Int[Tensor, " example"]:
     """One allowed node each, drawn evenly. ValueError where a tree has none."""
     if not bool(allowed.any(1).all()):
-        raise ValueError("these trees are too small for a contrast: no other node could stand there; use more nodes")
+        raise RequestError("these trees are too small for a contrast: no other node could stand there; use more nodes")
     return torch.multinomial(allowed.float(), 1, generator=generator)[:, 0]
 
 

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from headlab.interp.errors import RequestError
 from headlab.interp.model import untouched
 from headlab.models.hooked import HookedTransformer
 from headlab.models.task import Examples
@@ -61,7 +62,7 @@ def answer(model: HookedTransformer, task: TreeTask, examples: Examples, *, batc
     """
     task.require_context(model.cfg.n_ctx)
     if model.cfg.d_vocab_out != len(task.vocabulary):
-        raise ValueError(
+        raise RequestError(
             f"the model predicts {model.cfg.d_vocab_out} labels, but the task has {len(task.vocabulary)}: "
             "give the model its own task"
         )

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from headlab.interp.errors import RequestError
 from headlab.interp.model import HeadWeights, head_weights, untouched
 from headlab.models.hooked import HookedTransformer
 from headlab.models.task import Examples
@@ -54,13 +55,13 @@ def generate(
     context.
     """
     if not is_plain_attention(model):
-        raise ValueError("this generation is for attention-only models without norm, in float32 or float64")
+        raise RequestError("this generation is for attention-only models without norm, in float32 or float64")
     size = prompts.shape[1]
     if most is None:
         nodes = size - 2 if task.form == "pair" else (size - 3) // 2
         most = Layout(nodes, nodes - 1, task.direction, task.chain_of_thought, task.form).predictions
     if size + most - 1 > model.cfg.n_ctx:
-        raise ValueError(f"{size} positions and {most} steps do not fit the model's context of {model.cfg.n_ctx}")
+        raise RequestError(f"{size} positions and {most} steps do not fit the model's context of {model.cfg.n_ctx}")
     stop = task.tokens.turn if task.direction == "backward" else task.tokens.end
     with untouched(model):
         memory = _Memory(model, len(prompts), size + most - 1)

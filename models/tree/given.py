@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import networkx as nx
 
+from headlab.interp.errors import MissingFile, RequestError
 from headlab.models.tree.trees import ROOT
 
 
@@ -40,7 +41,7 @@ class GivenTree:
         """The number of the node called `name`; ValueError where the tree has no such node."""
         if name not in self.names:
             shown = ", ".join(self.names[:8]) + (", ..." if len(self.names) > 8 else "")
-            raise ValueError(f"the goal '{name}' is not in the tree: its nodes are {shown}")
+            raise RequestError(f"the goal '{name}' is not in the tree: its nodes are {shown}")
         return self.names.index(name)
 
 
@@ -51,21 +52,21 @@ def from_graph(graph: nx.Graph) -> GivenTree:
     where it has one node only.
     """
     if graph.number_of_nodes() < 2:
-        raise ValueError(f"a tree of {graph.number_of_nodes()} nodes has no path to find: give a tree with an edge")
+        raise RequestError(f"a tree of {graph.number_of_nodes()} nodes has no path to find: give a tree with an edge")
     tree = nx.DiGraph(graph) if graph.is_directed() else _rooted_at_first(graph)
     try:
         cycle = [str(tail) for tail, *_ in nx.find_cycle(tree)]
     except nx.NetworkXNoCycle:
         pass
     else:
-        raise ValueError(f"the graph is no tree: it has the cycle {' -> '.join([*cycle, cycle[0]])}")
+        raise RequestError(f"the graph is no tree: it has the cycle {' -> '.join([*cycle, cycle[0]])}")
     for node in tree:
         above = sorted(str(parent) for parent in tree.predecessors(node))
         if len(above) > 1:
-            raise ValueError(f"the graph is no tree: '{node}' has more than one parent: {', '.join(above)}")
+            raise RequestError(f"the graph is no tree: '{node}' has more than one parent: {', '.join(above)}")
     roots = [node for node in tree if not list(tree.predecessors(node))]
     if len(roots) > 1:
-        raise ValueError(f"the graph is no tree: beside the root '{roots[0]}' it has a second root '{roots[1]}'")
+        raise RequestError(f"the graph is no tree: beside the root '{roots[0]}' it has a second root '{roots[1]}'")
     order = [roots[0], *(child for _, child in nx.bfs_edges(tree, roots[0]))]
     number = {node: k for k, node in enumerate(order)}
     parent = [ROOT, *(number[next(iter(tree.predecessors(node)))] for node in order[1:])]
@@ -75,16 +76,16 @@ def from_graph(graph: nx.Graph) -> GivenTree:
 def _rooted_at_first(graph: nx.Graph) -> nx.DiGraph:
     loops = [str(node) for node, _ in nx.selfloop_edges(graph)]
     if loops:
-        raise ValueError(f"the graph is no tree: it has the cycle {loops[0]} -> {loops[0]}")
+        raise RequestError(f"the graph is no tree: it has the cycle {loops[0]} -> {loops[0]}")
     first = next(iter(graph))
     cycles = nx.cycle_basis(graph)
     if cycles:
         cycle = [str(node) for node in cycles[0]]
-        raise ValueError(f"the graph is no tree: it has the cycle {' -> '.join([*cycle, cycle[0]])}")
+        raise RequestError(f"the graph is no tree: it has the cycle {' -> '.join([*cycle, cycle[0]])}")
     reached = nx.bfs_tree(graph, first)
     if len(reached) < len(graph):
         second = next(node for node in graph if node not in reached)
-        raise ValueError(f"the graph is no tree: beside the root '{first}' it has a second root '{second}'")
+        raise RequestError(f"the graph is no tree: beside the root '{first}' it has a second root '{second}'")
     return reached
 
 
@@ -95,10 +96,10 @@ def read(path: str | Path) -> GivenTree:
     """
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"no tree file '{path}': give a GraphML, GML, node-link JSON or edge list file")
+        raise MissingFile(f"no tree file '{path}': give a GraphML, GML, node-link JSON or edge list file")
     reader = READERS.get(path.suffix.lower())
     try:
         graph = reader(path) if reader else nx.read_edgelist(path, create_using=nx.DiGraph, data=False)
     except (nx.NetworkXException, KeyError, TypeError, ValueError, ElementTree.ParseError) as error:
-        raise ValueError(f"'{path}' cannot be read as a tree ({error}): write one 'parent child' a line") from error
+        raise RequestError(f"'{path}' cannot be read as a tree ({error}): write one 'parent child' a line") from error
     return from_graph(graph)

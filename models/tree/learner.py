@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from headlab.interp.errors import RequestError
 from headlab.interp.roles import Role, score
 from headlab.models.checkpoints import load_weights, weights_of
 from headlab.models.hooked import Architecture, HookedTransformer, build
@@ -55,7 +56,7 @@ class TreeLearner:
         device: str = "cpu",
     ) -> None:
         if recipe.steps > sum(stage.steps for stage in stages):
-            raise ValueError(f"{recipe.steps} steps are more than the stages' {sum(stage.steps for stage in stages)}")
+            raise RequestError(f"{recipe.steps} steps are more than the stages' {sum(stage.steps for stage in stages)}")
         self.seeds = tuple(seeds)
         self.stages, self.architecture, self.device = tuple(stages), architecture, device
         models = [start(seed) for seed in self.seeds]

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from headlab.interp.errors import RequestError
 from headlab.models.hooked import Architecture, HookedTransformer, build, initialise
 from headlab.models.recipe import Recipe
 from headlab.models.tree.architecture import architecture
@@ -102,9 +103,11 @@ def curriculum(
     The tasks share their labels. Raises ValueError where they do not, or the lists differ in length.
     """
     if not len(tasks) == len(steps) == len(batches) or not tasks:
-        raise ValueError(f"{len(tasks)} tasks, {len(steps)} steps and {len(batches)} batches: give one of each a stage")
+        raise RequestError(
+            f"{len(tasks)} tasks, {len(steps)} steps and {len(batches)} batches: give one of each a stage"
+        )
     if len({task.trees.labels for task in tasks}) > 1:
-        raise ValueError("the stages of a curriculum share one set of labels: give every task the same number")
+        raise RequestError("the stages of a curriculum share one set of labels: give every task the same number")
     plan = architecture(tasks[-1], heads=heads, d_model=d_model, d_head=d_head)
     recipe = replace(recipe, steps=sum(steps), batch=batches[-1])
     stages = tuple(Stage(task, count, batch) for task, count, batch in zip(tasks, steps, batches, strict=True))

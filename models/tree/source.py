@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from headlab.interp.errors import RequestError
 from headlab.models.tree.given import GivenTree
 from headlab.models.tree.split import RULES, SHARE, held_out, label_pool, labelled_key, shape_key
 from headlab.models.tree.trees import (
@@ -56,20 +57,20 @@ class TreeSource:
     def __post_init__(self) -> None:
         for value, known, what in ((self.shape, SHAPES, "shape"), (self.split, RULES, "split")):
             if value not in known:
-                raise ValueError(f"no {what} '{value}': choose one of {', '.join(known)}")
+                raise RequestError(f"no {what} '{value}': choose one of {', '.join(known)}")
         if (self.shape == "given") != (self.given is not None):
-            raise ValueError("shape 'given' and a tree belong together: give both or neither")
+            raise RequestError("shape 'given' and a tree belong together: give both or neither")
         if self.goal is not None:
             if self.given is None:
-                raise ValueError("a goal is named in a given tree only: leave it out, or give the tree")
+                raise RequestError("a goal is named in a given tree only: leave it out, or give the tree")
             if self.given.number(self.goal) == 0:
-                raise ValueError(f"the goal '{self.goal}' is the root: its path is one node; name another")
+                raise RequestError(f"the goal '{self.goal}' is the root: its path is one node; name another")
         if self.given is None and (not self.depths or min(self.depths) < 1):
             depths = ", ".join(map(str, self.depths)) or "none"
-            raise ValueError(f"depths: {depths}; a tree of one node has no path to find: use depths of 1 or more")
+            raise RequestError(f"depths: {depths}; a tree of one node has no path to find: use depths of 1 or more")
         if self.most_nodes > self.room:
             held = f" (the eighth of {self.labels} that is held out)" if self.split == "labels" else ""
-            raise ValueError(
+            raise RequestError(
                 f"a tree of {self.most_nodes} nodes needs as many labels, but there are {self.room}{held}: "
                 "use more labels"
             )
@@ -77,7 +78,7 @@ class TreeSource:
             for depth in self.depths:
                 least, most = depth + 1, capacity(depth, self.branching)
                 if not least <= self.nodes_at(depth) <= most:
-                    raise ValueError(
+                    raise RequestError(
                         f"{self.nodes_at(depth)} nodes do not fit a tree of depth {depth} with at most "
                         f"{self.branching} children a node: use {least} to {most}"
                     )
@@ -166,7 +167,7 @@ class TreeSource:
             parts.append((forest[rows], labels[rows]))
         if not have:
             side = "held-out" if test else "training"
-            raise ValueError(f"the split '{self.split}' leaves no {side} trees of this kind: use another split")
+            raise RequestError(f"the split '{self.split}' leaves no {side} trees of this kind: use another split")
         most = max(labels.shape[1] for _, labels in parts)
         padded = [torch.nn.functional.pad(labels, (0, most - labels.shape[1])) for _, labels in parts]
         return join([forest for forest, _ in parts]), torch.cat(padded)

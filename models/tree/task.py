@@ -11,6 +11,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from headlab.interp.circuits import Circuit
+from headlab.interp.errors import RequestError
 from headlab.interp.roles import Role
 from headlab.models.task import Contrast, Examples, LogitMetric
 from headlab.models.tree.circuits import true_circuit
@@ -47,7 +48,7 @@ class TreeTask:
             (self.form, FORMS, "form"),
         ):
             if value not in known:
-                raise ValueError(f"no {what} '{value}': choose one of {', '.join(known)}")
+                raise RequestError(f"no {what} '{value}': choose one of {', '.join(known)}")
 
     @property
     def layout(self) -> Layout:
@@ -79,7 +80,7 @@ class TreeTask:
     def require_context(self, context: int) -> None:
         """Raise ValueError where a sequence of this task is longer than a model's context."""
         if self.layout.length > context:
-            raise ValueError(
+            raise RequestError(
                 f"depth {self.trees.deepest} with {self.trees.most_nodes} nodes makes sequences of "
                 f"{self.layout.length} positions, beyond the context of {context}: use smaller trees or a longer one"
             )
@@ -103,7 +104,7 @@ class TreeTask:
         """
         count = 2000 if count is None else count
         if count < 1:
-            raise ValueError(f"{count} examples were asked for: at least 1 is needed")
+            raise RequestError(f"{count} examples were asked for: at least 1 is needed")
         generator = stream(seed, _TEST)
         return self.as_examples(self.sequences(*self.trees.draw(count, generator, test=True, distinct=True), generator))
 
@@ -195,7 +196,7 @@ class TreeTask:
         """The same task with one depth, the largest, so that all sequences have one layout."""
         if self.trees.given is not None:
             if self.trees.goal is None:
-                raise ValueError("contrasts need sequences of one layout: name a goal in the given tree")
+                raise RequestError("contrasts need sequences of one layout: name a goal in the given tree")
             return self
         return replace(self, trees=replace(self.trees, depths=(max(self.trees.depths),)))
 
@@ -222,7 +223,7 @@ class TreeTask:
         known = own | {entry.name for entry in fields(TreeSource)}
         unknown = sorted(set(options) - known)
         if unknown:
-            raise ValueError(f"the tree task has no option '{unknown[0]}': it has {', '.join(sorted(known))}")
+            raise RequestError(f"the tree task has no option '{unknown[0]}': it has {', '.join(sorted(known))}")
         source = {name: value for name, value in options.items() if name not in own}
         if "depths" in source:
             source["depths"] = tuple(source["depths"])

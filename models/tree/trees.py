@@ -9,6 +9,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from headlab.interp.errors import RequestError
+
 ROOT, PAD = -1, -2
 
 
@@ -70,7 +72,7 @@ def capacity(depth: int, branching: int) -> int:
 
 def _require_depth(depth: int) -> None:
     if depth < 1:
-        raise ValueError(f"depth {depth} leaves a tree of one node, in which there is no path to find: use 1 or more")
+        raise RequestError(f"depth {depth} leaves a tree of one node, in which there is no path to find: use 1 or more")
 
 
 def random_forest(
@@ -83,10 +85,10 @@ def random_forest(
     """
     _require_depth(int(depth.min()))
     if branching < 1:
-        raise ValueError(f"branching {branching} gives no node a child: use 1 or more")
+        raise RequestError(f"branching {branching} gives no node a child: use 1 or more")
     for d, n in {(int(d), int(n)) for d, n in zip(depth, nodes)}:
         if not d + 1 <= n <= capacity(d, branching):
-            raise ValueError(
+            raise RequestError(
                 f"a tree of depth {d} with at most {branching} children a node has {d + 1} to {capacity(d, branching)} "
                 f"nodes, not {n}"
             )
@@ -132,7 +134,7 @@ def path_forest(count: int, depth: int) -> Forest:
 def given_forest(parent: Sequence[int], count: int, generator: torch.Generator, goal: int | None = None) -> Forest:
     """Copies of one tree; each goal is drawn evenly from the nodes below the root unless `goal` names one."""
     if len(parent) < 2:
-        raise ValueError("a tree of one node has no path to find: give a tree with an edge")
+        raise RequestError("a tree of one node has no path to find: give a tree with an edge")
     if goal is None:
         goals = torch.randint(1, len(parent), (count,), generator=generator)
     else:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from headlab.interp.errors import RequestError
 from headlab.models.attention_maps import require_attention_map
 from headlab.models.hooked import Architecture, HookedTransformer, build
 from headlab.models.xor.ensemble import Ensemble
@@ -37,9 +38,9 @@ def architecture(task: XorTask, width: int, kind: str = "softmax") -> Architectu
     require_attention_map(kind)
     heads = len(task.targets)
     if width < 1:
-        raise ValueError(f"width m = {width}: position vectors need at least 1 dimension")
+        raise RequestError(f"width m = {width}: position vectors need at least 1 dimension")
     if task.bits > LONGEST:
-        raise ValueError(
+        raise RequestError(
             f"{task.bits} bits are too long for a transformer, which computes every position's attention "
             f"(at most {LONGEST}); the population loss has no such limit"
         )
@@ -99,7 +100,7 @@ def from_model(model: HookedTransformer, task: XorTask, seed: int = 0) -> Ensemb
     if (model.cfg.n_heads, model.cfg.d_model, model.cfg.n_ctx) != tuple(
         expected.config[name] for name in ("n_heads", "d_model", "n_ctx")
     ):
-        raise ValueError(f"the model is no attention model of {task.bits} bits and {heads} targets")
+        raise RequestError(f"the model is no attention model of {task.bits} bits and {heads} targets")
     width = model.cfg.d_head
     return Ensemble(
         task=task,
@@ -118,7 +119,7 @@ def feedforward_architecture(task: XorTask, neurons: int) -> Architecture:
     neuron.
     """
     if neurons < 1:
-        raise ValueError(f"{neurons} neurons: a hidden layer needs at least 1")
+        raise RequestError(f"{neurons} neurons: a hidden layer needs at least 1")
     return Architecture(
         config={
             "n_layers": 1,

@@ -20,6 +20,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from headlab.interp.errors import RequestError
 from headlab.models.constructed import Constructed
 from headlab.models.xor.architecture import architecture, to_model
 from headlab.models.xor.ensemble import default_width, draw
@@ -59,14 +60,14 @@ def limit(
     cosines[torch.arange(heads), list(task.targets)] = -1.0
     closest = float(cosines.max())
     if closest >= 1 - 1e-9:
-        raise ValueError(
+        raise RequestError(
             f"width m = {width} puts another of the {task.bits} positions on a target: no query tells them apart; "
             "use a larger width or another seed"
         )
     if scale is None:
         scale = log((task.bits - 1) / EPSILON) / (1 - closest)
     if not 0 < scale < inf:
-        raise ValueError(f"scale K = {scale}: it must be positive and finite")
+        raise RequestError(f"scale K = {scale}: it must be positive and finite")
     elsewhere = (task.bits - 1) * exp(-scale * (1 - closest))
     attention = 1 / (1 + elsewhere)
     model = to_model(drawn.with_queries(scale * at_targets[None]), device=device, dtype=dtype)

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from headlab.interp.errors import RequestError
 from headlab.models.xor import population
 from headlab.models.xor.ensemble import Ensemble
 
@@ -72,7 +73,7 @@ def step(
         moved = models.queries - rule.size * direction
     limit = torch.finfo(moved.dtype).max / moved.shape[-1]
     if not bool((moved.abs() < limit).all()):  # also false for nan
-        raise ValueError(
+        raise RequestError(
             f"a step of size {rule.size:g} overflows {str(moved.dtype).removeprefix('torch.')} at step {number}: "
             "take a smaller one"
         )
@@ -93,9 +94,9 @@ def descend(
     loss overflows: the step is named, and no nan is handed on.
     """
     if steps < 0:
-        raise ValueError(f"{steps} steps: the number of steps cannot be negative")
+        raise RequestError(f"{steps} steps: the number of steps cannot be negative")
     if not 0 < rule.size < inf:
-        raise ValueError(f"step size {rule.size}: it must be positive and finite")
+        raise RequestError(f"step size {rule.size}: it must be positive and finite")
     kept_steps, losses, queries = [], [], []
     for number in range(steps + 1):
         last = number == steps
@@ -104,7 +105,7 @@ def descend(
             break
         value, gradient = objective(models)
         if not bool(torch.isfinite(value).all() and torch.isfinite(gradient).all()):
-            raise ValueError(f"the loss overflows after {number} steps of size {rule.size:g}: take a smaller step")
+            raise RequestError(f"the loss overflows after {number} steps of size {rule.size:g}: take a smaller step")
         if keep:
             kept_steps.append(number)
             losses.append(value)

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from headlab.interp.errors import RequestError, UnknownName
 from headlab.models.attention_maps import require_attention_map
 from headlab.models.xor import population
 from headlab.models.xor.task import XorTask
@@ -140,15 +141,15 @@ def draw(
     heads = len(task.targets)
     require_attention_map(kind)
     if width < 1:
-        raise ValueError(f"width m = {width}: position vectors need at least 1 dimension")
+        raise RequestError(f"width m = {width}: position vectors need at least 1 dimension")
     if not seeds:
-        raise ValueError("no seeds: ask for at least one")
+        raise RequestError("no seeds: ask for at least one")
     if start not in STARTS:
-        raise KeyError(f"unknown start '{start}': choose one of {', '.join(STARTS)}")
+        raise UnknownName(f"unknown start '{start}': choose one of {', '.join(STARTS)}")
     if start == "antisymmetric" and heads % 2:
-        raise ValueError(f"{heads} heads cannot start as pairs of opposites: use start independent or orthogonal")
+        raise RequestError(f"{heads} heads cannot start as pairs of opposites: use start independent or orthogonal")
     if start == "orthogonal" and width < heads:
-        raise ValueError(f"{heads} orthogonal queries do not fit in width {width}: use width {heads} or more")
+        raise RequestError(f"{heads} orthogonal queries do not fit in width {width}: use width {heads} or more")
     positions = torch.empty(len(seeds), task.bits, width, dtype=dtype)
     queries = torch.empty(len(seeds), heads, width, dtype=dtype)
     for row, seed in enumerate(seeds):

@@ -5,9 +5,11 @@ Models are ensembles of queries here, no transformers: `headlab.models.xor.runs`
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from headlab.interp.errors import RequestError, UnknownName
 from headlab.models.xor.descent import Descent, Rule, descend, population_objective
 from headlab.models.xor.ensemble import default_kappa, default_width, draw, step_size
 from headlab.models.xor.samples import draw_samples, sample_objective
@@ -36,11 +38,13 @@ class Method:
 
     def __post_init__(self) -> None:
         if self.name not in METHODS:
-            raise KeyError(f"unknown method '{self.name}': choose one of {', '.join(METHODS)}")
+            raise UnknownName(f"unknown method '{self.name}': choose one of {', '.join(METHODS)}")
         if self.steps is not None and self.steps < 1:
-            raise ValueError(f"{self.steps} steps: take at least 1")
+            raise RequestError(f"{self.steps} steps: take at least 1")
+        if self.size is not None and not (0 < self.size < math.inf):
+            raise RequestError(f"size {self.size}: it must be positive and finite")
         if self.name == "one-step" and self.steps not in (None, 1):
-            raise ValueError(f"one-step takes 1 step, not {self.steps}: use plain for more")
+            raise RequestError(f"one-step takes 1 step, not {self.steps}: use plain for more")
 
     def plan(self, task: XorTask) -> Plan:
         """The same with every choice made that was left to the method."""

@@ -19,6 +19,8 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
 
+from headlab.interp.errors import RequestError
+
 MOST_HEADS = 6
 SIGN_CUMULANTS = {2: 1, 4: -2, 6: 16, 8: -272, 10: 7936, 12: -353792}
 
@@ -42,7 +44,7 @@ def squared_product_expansion(heads: int) -> Expansion:
     Raises ValueError outside 1 to 6 heads.
     """
     if not 1 <= heads <= MOST_HEADS:
-        raise ValueError(f"{heads} heads: the exact loss is laid out for 1 to {MOST_HEADS} heads")
+        raise RequestError(f"{heads} heads: the exact loss is laid out for 1 to {MOST_HEADS} heads")
     monomials = _partitions((2,) * heads)
     ordered = sorted(monomials.items())
     return Expansion(

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from headlab.interp.errors import RequestError
 from headlab.models.attention_maps import attention_map
 from headlab.models.xor.moments import expected_parity, expected_square
 
@@ -28,7 +29,7 @@ def loss(weights: Float[Tensor, "*seed head position"], targets: tuple[int, ...]
     Raises ValueError where there are not as many heads as targets, or more than six of them.
     """
     if weights.shape[-2] != len(targets):
-        raise ValueError(f"{weights.shape[-2]} heads for {len(targets)} targets: the model takes one head per target")
+        raise RequestError(f"{weights.shape[-2]} heads for {len(targets)} targets: the model takes one head per target")
     return expected_square(weights) - 2 * expected_parity(weights, targets) + 1
 
 

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from headlab.interp.errors import RequestError
 from headlab.models.attention_maps import attention_map
 from headlab.models.xor.descent import Gradient
 from headlab.models.xor.ensemble import Ensemble
@@ -33,7 +34,7 @@ def draw_samples(models: Ensemble, count: int, *, seed: int = 0) -> Float[Tensor
     The first n samples of a longer draw are not the n samples of a shorter one. ValueError for fewer than one sample.
     """
     if count < 1:
-        raise ValueError(f"{count} samples: ask for at least one")
+        raise RequestError(f"{count} samples: ask for at least one")
     return torch.stack(
         [
             signs(count, models.task.bits, np.random.default_rng((seed, own)), models.queries.dtype)
@@ -67,7 +68,7 @@ def gradients_by_sample_count(
     counts are asked for. Each model has a stream of its own. ValueError where `counts` do not ascend from at least 1.
     """
     if not counts or counts[0] < 1 or any(b <= a for a, b in pairwise(counts)):
-        raise ValueError(f"sample counts must ascend from at least 1, got {list(counts)}")
+        raise RequestError(f"sample counts must ascend from at least 1, got {list(counts)}")
     generators = [np.random.default_rng((seed, own)) for own in models.seeds]
     weights = models.attention()
     total = torch.zeros_like(weights)

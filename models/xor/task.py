@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from headlab.interp.circuits import END, START, Circuit, Edge, Node
+from headlab.interp.errors import RequestError, UnknownName
 from headlab.interp.roles import Role
 from headlab.models.task import Contrast, Examples, LogitMetric
 
@@ -38,19 +39,19 @@ class XorTask:
 
     def __post_init__(self) -> None:
         if self.bits < 2:
-            raise ValueError(f"bits = {self.bits}: sparse parity needs at least 2 bits")
+            raise RequestError(f"bits = {self.bits}: sparse parity needs at least 2 bits")
         if not self.targets:
-            raise ValueError("no targets: name at least one position, e.g. targets 0 1")
+            raise RequestError("no targets: name at least one position, e.g. targets 0 1")
         if len(self.targets) > self.bits:
-            raise ValueError(
+            raise RequestError(
                 f"{len(self.targets)} targets among {self.bits} bits: there cannot be more targets than bits"
             )
         for target in self.targets:
             if not 0 <= target < self.bits:
-                raise ValueError(f"target {target} is no position: positions count from 0 to {self.bits - 1}")
+                raise RequestError(f"target {target} is no position: positions count from 0 to {self.bits - 1}")
         if len(set(self.targets)) < len(self.targets):
             twice = next(target for target in self.targets if self.targets.count(target) > 1)
-            raise ValueError(f"target {twice} is named twice: targets {' '.join(map(str, self.targets))} must differ")
+            raise RequestError(f"target {twice} is named twice: targets {' '.join(map(str, self.targets))} must differ")
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> XorTask:
@@ -111,7 +112,7 @@ class XorTask:
 
     def _draw(self, count: int, seed: int) -> Float[Tensor, "example bit"]:
         if count < 1:
-            raise ValueError(f"count = {count}: ask for at least one example")
+            raise RequestError(f"count = {count}: ask for at least one example")
         generator = torch.Generator().manual_seed(seed)
         return 2.0 * torch.randint(0, 2, (count, self.bits), generator=generator) - 1.0
 
@@ -200,7 +201,7 @@ class XorTask:
         is known, for another variant or ablation. `read` has no part: the CLS alone is read.
         """
         if variant != "limit" or ablation not in self.circuit_kinds:
-            raise KeyError(
+            raise UnknownName(
                 f"the circuit of '{variant}' under '{ablation}' ablation is not known; "
                 f"known: limit under {', '.join(self.circuit_kinds)}"
             )

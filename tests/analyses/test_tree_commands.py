@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from headlab.analyses.bench_generation import measure
+from headlab.analyses.bench.generation import measure
 from headlab.analyses.cli import main
 from headlab.analyses.options.tree import TrainOptions
 from headlab.analyses.systems import tree as system

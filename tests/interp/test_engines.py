@@ -2,8 +2,9 @@ import pytest
 import torch
 from torch import nn
 
-from headlab.analyses import bench_equality, bench_patching
-from headlab.analyses.bench_equality import difference, our_values, peer_values, random_case
+from headlab.analyses.bench import equality as bench_equality
+from headlab.analyses.bench import patching as bench_patching
+from headlab.analyses.bench.equality import difference, our_values, peer_values, random_case
 from headlab.interp.engines import Cone, Expand, Unsupported, entry
 from headlab.interp.engines.cells import Cells
 from headlab.interp.engines.entry import first_block, hooks_for

@@ -10,16 +10,16 @@ from typing import Any
 
 from joblib import Parallel, delayed
 
-from headlab.analyses.commands.progress import Report
 from headlab.analyses.options.all import StudyOptions
+from headlab.analyses.progress import Report
 from headlab.analyses.study.all.finished import Finished, already, options_of, study
 from headlab.analyses.study.all.page import build_page, rows_of
 from headlab.analyses.study.folder import require_folder, write_file
 from headlab.analyses.study.retrieval.real import wanted_sources
-from headlab.analyses.systems import SYSTEMS
+from headlab.analyses.tasks import TASKS
+from headlab.interp.errors import RequestError, WorkFailed
 from headlab.models.bundle import write_json
 
-LONGEST_FIRST = ("tree", "retrieval", "xor", "esp")
 REQUEST = "request.json"
 
 
@@ -33,19 +33,19 @@ def run(options: StudyOptions, report: Report | None = None) -> dict[str, Any]:
     """
     started = time.monotonic()
     if options.workers < 1:
-        raise ValueError(f"{options.workers} workers: at least 1 study runs at a time")
+        raise RequestError(f"{options.workers} workers: at least 1 study runs at a time")
     wanted_sources(options_of("retrieval", options))  # a wrong place is said before hours of training
     require_folder(options.out)
     _require_same_request(options)
-    found = {system: done for system in SYSTEMS if (done := already(system, options.out / system))}
-    waiting = [system for system in LONGEST_FIRST if system not in found]
+    found = {system: done for system in TASKS if (done := already(system, options.out / system))}
+    waiting = [system for system in sorted(TASKS, key=lambda name: -TASKS[name].minutes) if system not in found]
     if report:
-        report("studies", len(found), len(SYSTEMS))
+        report("studies", len(found), len(TASKS))
     for done in _side_by_side(waiting, options):
         found[done.system] = done
         if report:
-            report("studies", len(found), len(SYSTEMS))
-    ordered = [found[system] for system in SYSTEMS]
+            report("studies", len(found), len(TASKS))
+    ordered = [found[system] for system in TASKS]
     results = {
         "claims": rows_of(ordered),
         "skipped": [name for each in ordered if each.results for name in each.results["skipped"]],
@@ -63,7 +63,7 @@ def run(options: StudyOptions, report: Report | None = None) -> dict[str, Any]:
     write_file(options.out / "index.html", build_page(ordered, command_of(options)).encode())
     if results["failed"]:
         told = "; ".join(f"{system}: {sentence}" for system, sentence in results["failed"].items())
-        raise RuntimeError(f"not every study was finished ({told}); the others are in '{options.out}'")
+        raise WorkFailed(f"not every study was finished ({told}); the others are in '{options.out}'")
     return results | {"report": str(options.out / "index.html")}
 
 
@@ -89,7 +89,7 @@ def _require_same_request(options: StudyOptions) -> None:
         except ValueError:
             held = None
         if held != own:
-            raise ValueError(f"'{options.out}' holds studies of another request ({held}): choose another --out")
+            raise RequestError(f"'{options.out}' holds studies of another request ({held}): choose another --out")
     write_json(path, own)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from headlab.analyses.study.esp.names import short_names
 from headlab.analyses.study.esp.records import Method
 from headlab.analyses.study.esp.two_heads import TwoHeads
+from headlab.interp.errors import RequestError
 from headlab.interp.render import (
     AttentionTile,
     Axis,
@@ -114,7 +115,7 @@ def learned_order(
 ) -> Figure:
     """The order that a one-head model has learned, its given-up arcs below the names."""
     if certificate.order is None:
-        raise ValueError(f"a model outside the theorem's class holds no order ({certificate.reason})")
+        raise RequestError(f"a model outside the theorem's class holds no order ({certificate.reason})")
     place = {vertex: k for k, vertex in enumerate(certificate.order)}
     names = short_names(graph.labels)
     arcs = [(place[u], place[v]) for u, v in graph.arcs if u != v]
@@ -306,7 +307,7 @@ def training_curves(
 ) -> Figure:
     """Accuracy of the two-head and the best one-head method over training, and the two-head specialisation."""
     if two.curves is None or one.curves is None:
-        raise ValueError("training curves need the curves of both methods")
+        raise RequestError("training curves need the curves of both methods")
     ceiling = 100 * (1 - mfas.lower / (2 * graph.m))
 
     def curve(method: Method, values: np.ndarray, scale: float, **more: object) -> Curve:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from headlab.analyses.commands.progress import Report
 from headlab.analyses.options.common import Common
+from headlab.analyses.progress import Report
 from headlab.analyses.study.esp.records import Curves, Method, Run
 from headlab.analyses.systems.esp import checkpoint_of
 from headlab.interp.roles import chance, score

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from headlab.analyses import edge_recovery
-from headlab.analyses.commands.progress import Report
 from headlab.analyses.options.esp import StudyOptions
+from headlab.analyses.progress import Report
 from headlab.analyses.study.esp.compared import compare_with_construction
 from headlab.analyses.study.esp.learned import Study, on_named_graphs, on_the_graph
 from headlab.analyses.study.esp.page import build_page, opening
@@ -19,6 +19,7 @@ from headlab.analyses.study.esp.tables import summary, tables
 from headlab.analyses.study.esp.theory import constructed_claims
 from headlab.analyses.study.esp.two_heads import look
 from headlab.analyses.study.folder import require_folder, write_report
+from headlab.interp.errors import RequestError
 from headlab.models.checkpoints import versions
 from headlab.models.esp.feedback import minimum_feedback_arc_set
 from headlab.models.esp.graphs import read_graph
@@ -41,7 +42,7 @@ def run(options: StudyOptions, report: Report | None = None) -> dict[str, Any]:
     require_folder(out)
     seeds = min(options.seeds, QUICK_SEEDS) if options.quick else options.seeds
     if seeds < 2:
-        raise ValueError(f"a study needs at least 2 seeds to show a spread, not {seeds}")
+        raise RequestError(f"a study needs at least 2 seeds to show a spread, not {seeds}")
     command = _command(options)
     stages = _Stages(report, 7)
 

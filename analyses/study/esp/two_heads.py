@@ -12,6 +12,7 @@ from scipy.optimize import linear_sum_assignment
 
 from headlab.interp.ablation import ablate_heads
 from headlab.interp.attribution import DirectLogitAttribution, direct_logit_attribution
+from headlab.interp.errors import RequestError
 from headlab.interp.model import HookedModel, activations, untouched
 from headlab.interp.roles import Specialisation, score
 from headlab.interp.sites import hook_name
@@ -44,7 +45,7 @@ def look(model: HookedModel, task: EspTask, *, seed: int = 0) -> TwoHeads:
     Raises ValueError for a model of another shape.
     """
     if (model.cfg.n_layers, model.cfg.n_heads) != (1, 2):
-        raise ValueError(f"this looks at one layer of two heads, not {model.cfg.n_layers} of {model.cfg.n_heads}")
+        raise RequestError(f"this looks at one layer of two heads, not {model.cfg.n_layers} of {model.cfg.n_heads}")
     examples = task.examples()
     selector = examples.factors["selector"]
     result = score(model, task.roles(seed=seed))

@@ -16,11 +16,11 @@ from headlab.interp.model import activations
 from headlab.interp.roles import chance, score
 from headlab.interp.statistics import Chance
 from headlab.models.constructed import Constructed
+from headlab.models.outer import Outer, linear, product
 from headlab.models.retrieval.architecture import start
 from headlab.models.retrieval.constructed import construct
 from headlab.models.retrieval.evaluation import evaluate, outputs
 from headlab.models.retrieval.family import Family, nearest_points, sum_of_maxima
-from headlab.models.retrieval.outer import Outer, linear, product
 from headlab.models.retrieval.task import RetrievalTask
 from headlab.models.retrieval.witness import find_witness
 

@@ -10,8 +10,8 @@ from typing import Any
 import pandas as pd
 
 from headlab.analyses.claims import Measurement
-from headlab.analyses.commands.progress import Report
 from headlab.analyses.options.retrieval import StudyOptions
+from headlab.analyses.progress import Report
 from headlab.analyses.study.bars import Bar
 from headlab.analyses.study.folder import require_folder, write_report
 from headlab.analyses.study.retrieval import figures
@@ -35,6 +35,7 @@ from headlab.analyses.study.retrieval.real import real_part
 from headlab.analyses.study.retrieval.records import Look, Pair, Trained
 from headlab.analyses.study.retrieval.training import train_jobs
 from headlab.analyses.study.retrieval.verdicts import LEFT_OUT_OF_QUICK, REAL, judge
+from headlab.interp.errors import RequestError
 from headlab.interp.render import Figure
 from headlab.interp.statistics import Chance
 from headlab.models.checkpoints import versions
@@ -52,7 +53,7 @@ def run(options: StudyOptions, report: Report | None = None) -> dict[str, Any]:
     started = time.monotonic()
     require_folder(options.out)
     if options.seeds < 2:
-        raise ValueError(f"a study needs at least 2 seeds to show a spread, not {options.seeds}")
+        raise RequestError(f"a study needs at least 2 seeds to show a spread, not {options.seeds}")
     if not options.synthetic_only:
         from headlab.analyses.study.retrieval.real import wanted_sources
 

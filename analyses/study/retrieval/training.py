@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from headlab.analyses.commands.progress import Report, steps_of
+from headlab.analyses.progress import Report, steps_of
 from headlab.analyses.study.retrieval.plans import Job, Way
 from headlab.analyses.study.retrieval.records import Run, Trained
 from headlab.models.retrieval.runs import train_and_save

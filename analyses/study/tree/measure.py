@@ -10,6 +10,7 @@ import numpy as np
 from headlab.analyses.study.tree.records import Built, Look, Row, Run, Trained
 from headlab.analyses.tree_circuits import RIGHT, label_circuits
 from headlab.analyses.tree_heads import TreeHeads, detect, formation
+from headlab.interp.errors import RequestError
 from headlab.interp.patching import patch_contrast
 from headlab.interp.roles import chance, score
 from headlab.models.hooked import HookedTransformer, build, initialise
@@ -96,7 +97,7 @@ def recovered(
         result = patch_contrast(model, contrast, component="z", metric="logit_difference")
         share = result.normalised()
         if share is None:
-            raise ValueError(f"the contrast '{name}' has nothing to recover: {result.why_not()}")
+            raise RequestError(f"the contrast '{name}' has nothing to recover: {result.why_not()}")
         cells = share[0].double().cpu().numpy()  # [head, position]
         here = cells[:, contrast.read[0]]
         right = [head for _, head in heads.group(CONTRAST_ROLE[name])]

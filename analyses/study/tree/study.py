@@ -10,10 +10,10 @@ from typing import Any
 
 import pandas as pd
 
-from headlab.analyses import bench_generation
+from headlab.analyses.bench import generation as bench_generation
 from headlab.analyses.claims import Measurement
-from headlab.analyses.commands.progress import Report
 from headlab.analyses.options.tree import StudyOptions
+from headlab.analyses.progress import Report
 from headlab.analyses.study.bars import Bar
 from headlab.analyses.study.folder import require_folder, write_report
 from headlab.analyses.study.tree import figures
@@ -35,6 +35,7 @@ from headlab.analyses.study.tree.records import Look, Run, Trained
 from headlab.analyses.study.tree.training import train_jobs
 from headlab.analyses.study.tree.verdicts import LEFT_OUT_OF_QUICK, judge
 from headlab.analyses.tree_circuits import block_cosines
+from headlab.interp.errors import RequestError
 from headlab.interp.render import Figure
 from headlab.models.checkpoints import load_runs, versions
 from headlab.models.tree.task import TreeTask
@@ -53,7 +54,7 @@ def run(options: StudyOptions, report: Report | None = None) -> dict[str, Any]:
     started = time.monotonic()
     require_folder(options.out)
     if options.seeds < 2:
-        raise ValueError(f"a study needs at least 2 seeds to show a spread, not {options.seeds}")
+        raise RequestError(f"a study needs at least 2 seeds to show a spread, not {options.seeds}")
     found = _find(options, report, started)
     claims, requirements = judge(found), bars(found)
     skipped = list(LEFT_OUT_OF_QUICK) if options.quick else []

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from headlab.analyses.commands.progress import Report, steps_of
+from headlab.analyses.progress import Report, steps_of
 from headlab.analyses.study.tree.plans import Job
 from headlab.analyses.study.tree.records import Run, Trained
+from headlab.interp.errors import RequestError
 from headlab.models.checkpoints import load_runs
 from headlab.models.tree.runs import train
 
@@ -47,7 +48,7 @@ def _finished(folder: Path, wanted: list[int]) -> dict[str, Any] | None:
     data = load_runs(folder)
     missing = sorted(set(wanted) - {row["seed"] for row in data["runs"]})
     if missing:
-        raise ValueError(
+        raise RequestError(
             f"'{folder}' holds finished runs without seed {missing[0]}: choose another --out, or remove the folder"
         )
     return data

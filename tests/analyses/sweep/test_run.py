@@ -54,7 +54,7 @@ def test_a_failed_run_is_recorded_and_can_be_tried_again(tmp_path):
     with Store(tmp_path) as store:
         sweep([wrong, right], store, HERE)
         told = [row["error"] for row in failures([wrong, right], store)]
-        assert told == ["ValueError: 3 heads for 2 targets: the model takes one head per target"] * 2
+        assert told == ["RequestError: 3 heads for 2 targets: the model takes one head per target"] * 2
         assert sweep([wrong, right], store, HERE).written == 0
         assert store.drop_failed(wrong.run_keys) == 2
         assert sweep([wrong, right], store, HERE).written == 2

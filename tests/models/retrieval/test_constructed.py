@@ -11,11 +11,11 @@ from headlab.interp.paths import patch_edges
 from headlab.interp.recovery import recovery
 from headlab.interp.roles import score
 from headlab.models.constructed import Constructed
+from headlab.models.outer import Outer, linear, product
 from headlab.models.retrieval.bounds import retrieval_error, worst_gap
 from headlab.models.retrieval.constructed import construct, head_per_coordinate, memorise
 from headlab.models.retrieval.evaluation import evaluate, outputs
 from headlab.models.retrieval.family import Family, nearest_points, sum_of_maxima
-from headlab.models.retrieval.outer import Outer, linear, product
 from headlab.models.retrieval.task import RetrievalTask
 
 

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headlab.models.outer import Outer, linear, product
 from headlab.models.retrieval.family import Family, draw_vectors, nearest_points, sum_of_maxima
-from headlab.models.retrieval.outer import Outer, linear, product
 
 
 def test_the_synthetic_target_is_a_sum_of_maxima() -> None:

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from headlab.interp.model import run
+from headlab.models import runs
 from headlab.models.checkpoints import load
 from headlab.models.learner import Learner
 from headlab.models.retrieval import recipes
@@ -126,7 +127,7 @@ class BrokenOff(Exception):
 @pytest.mark.parametrize("layers", [1, 2])
 def test_a_training_that_was_broken_off_resumes_to_the_same_result(tmp_path, monkeypatch, layers: int) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.setattr(recipes, "PAUSE", 4)
-    monkeypatch.setattr(recipes, "SAVE_EVERY", 0.0)
+    monkeypatch.setattr(runs, "SAVE_EVERY", 0.0)
     task, design = RetrievalTask(FAMILY), architecture(FAMILY, 2, layers=layers)
     plan = recipe("quick", steps=18, batch=8)
 

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from headlab.interp.model import activations, run
+from headlab.models.outer import product
 from headlab.models.retrieval.architecture import architecture, start
 from headlab.models.retrieval.constructed import construct
 from headlab.models.retrieval.family import nearest_points, sum_of_maxima
-from headlab.models.retrieval.outer import product
 from headlab.models.retrieval.task import RetrievalTask
 from headlab.models.retrieval.witness import BOX, find_witness
 

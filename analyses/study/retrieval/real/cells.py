@@ -11,6 +11,7 @@ from typing import Any
 
 from headlab.analyses.study.folder import write_file
 from headlab.analyses.study.retrieval.real.plans import Cell, Plan
+from headlab.interp.errors import RequestError
 from headlab.models.classifier.learner import Data, EncoderLearner
 from headlab.models.hooked import DTYPES
 from headlab.models.training import fit
@@ -78,4 +79,4 @@ def kept(folder: Path, cell: Cell, plan: Plan, source: Mapping[str, Any], *, see
         found = {name: tuple(data[name]) for name in RESULTS}
         return Measured(cell, tuple(seeds), **found, parameters=data["parameters"], seconds=data["seconds"])
     except (ValueError, KeyError, TypeError):
-        raise ValueError(f"'{path}' is no cell of a head-count study: delete it to measure it again") from None
+        raise RequestError(f"'{path}' is no cell of a head-count study: delete it to measure it again") from None

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from headlab.analyses.commands.progress import Report
+from headlab.analyses.progress import Report
 from headlab.analyses.study.folder import write_file
 from headlab.analyses.study.retrieval.real.cells import Measured, keep, kept, train_cell
 from headlab.analyses.study.retrieval.real.plans import Cell, Family, Plan

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from headlab.analyses.study.retrieval.real.plans import Plan
+from headlab.interp.errors import RequestError
 from headlab.models.classifier.learner import Data
 from headlab.models.images import archives
 from headlab.models.images.patches import sequences as picture_sequences
@@ -80,7 +81,7 @@ def _passages(plan: Plan, place: str, seed: int) -> Source:
     def prepared() -> tuple[Any, ...]:
         pairs = draw(documentation(plan.documents), count, seed) if place == INSTALLED else marco(place, count)
         if len(pairs) < count:
-            raise ValueError(f"{pairs.name} has {len(pairs)} questions with an answer: the study takes {count}")
+            raise RequestError(f"{pairs.name} has {len(pairs)} questions with an answer: the study takes {count}")
         vectors = embed((*pairs.passages, *pairs.questions), encoder, fit_on=len(pairs.passages))
         split = len(pairs.passages)
         return vectors[split:], vectors[:split], pairs.answers, hard_negatives(pairs, max(plan.sizes) - 1)
@@ -97,7 +98,7 @@ def _passages(plan: Plan, place: str, seed: int) -> Source:
 def draw(pairs: Pairs, count: int, seed: int) -> Pairs:
     """`count` pairs drawn with `seed`, with only their own passages. Raises ValueError where there are fewer."""
     if len(pairs) < count:
-        raise ValueError(f"{pairs.name}: {len(pairs)} pairs, the study takes {count}")
+        raise RequestError(f"{pairs.name}: {len(pairs)} pairs, the study takes {count}")
     rows = np.sort(np.random.default_rng(seed).permutation(len(pairs))[:count])
     order = np.random.default_rng([seed, 1]).permutation(count)  # neighbours in a file are not all trained on
     rows = rows[order]

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from headlab.analyses.claims import Measurement
-from headlab.analyses.commands.progress import Report
 from headlab.analyses.options.retrieval import StudyOptions
+from headlab.analyses.progress import Report
 from headlab.analyses.study.bars import Bar, most
 from headlab.analyses.study.retrieval.part import Part
 from headlab.analyses.study.retrieval.real import figures
