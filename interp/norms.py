@@ -51,7 +51,7 @@ class Norm:
         """The rows through the norm, in float32 or better."""
         return self.frozen(rows, self.scale(rows))
 
-    def folded(self, matrix: Float[Tensor, "model *column"]) -> Float[Tensor, "model *column"]:
+    def folded(self, matrix: Float[Tensor, model *column]) -> Float[Tensor, model *column]:
         """The matrix that acts on rows as norm at scale 1, then `matrix`, without the bias."""
         matrix, weight = precise(matrix, self.weight)
         matrix = weight.view(-1, *[1] * (matrix.ndim - 1)) * matrix

@@ -17,17 +17,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from headlab.interp.engines.block import Block, Held, norm_of, normalised
-from headlab.interp.engines.support import HOME, Unsupported, require_supported
+from headlab.interp.engines.support import Unsupported, plain_unembed, require_supported
 from headlab.interp.model import HookedModel
 
 Residual = Float[Tensor, "cell example out model"]
 Logits = Float[Tensor, "cell example read vocabulary"]
 Positions = Int[Tensor, " cell"]
-
-
-def plain_unembed(model: Any) -> bool:
-    """Whether the unembedding is the library's own: linear, and each position by itself."""
-    return type(model.unembed).__module__.startswith(HOME)
 
 
 class Cone:
@@ -42,20 +37,25 @@ class Cone:
         self,
         model: HookedModel,
         read: Sequence[int],
-        logits: Float[Tensor, "example position vocabulary"],
+        logits: Float[Tensor, "example read vocabulary"],
         held: Mapping[str, Tensor],
         *,
         first: int,
-        sliced: bool = False,
         budget: int = 8 << 20,
     ) -> None:
-        """logits, held: of the unpatched run; `held` has `hooks_needed(model, range(first, layers))` and the last
-        block's resid_post. first: the lowest block that will be computed again (the number of layers where none is).
-        sliced: whether `logits` are those at the read positions only. budget: bytes that the largest intermediate may
-        take.
+        """Take over the unpatched run, and check that its logits follow from this arithmetic.
 
-        Raises Unsupported where the model is not one that this arithmetic is true for, or where this arithmetic's own
-        unpatched logits are not the model's.
+        Args:
+            model: A HookedTransformer whose blocks this arithmetic is true for.
+            read: The positions whose logits are wanted, in the order in which they are wanted.
+            logits: The unpatched run's, at these positions.
+            held: The unpatched run's activations `hooks_needed(model, range(first, layers))`, and the last block's
+                resid_post.
+            first: The lowest block that will be computed again (the number of layers where none is).
+            budget: Bytes that the largest intermediate may take.
+
+        Raises:
+            Unsupported: Where the model is not such a model, or the unpatched logits come out as others.
         """
         require_supported(model)
         self.model: Any = model
@@ -70,7 +70,7 @@ class Cone:
         self.vocabulary = logits.shape[-1]
         self.read = torch.tensor(list(read), dtype=torch.long)
         self._ascending = self.read.sort().values  # blocks work on ascending positions, logits are given as asked for
-        self.baseline: Float[Tensor, "example read vocabulary"] = logits if sliced else logits[:, self.read]
+        self.baseline = logits
         self.held = {layer: self._held(layer, held) for layer in range(first, self.layers)}
         self.causal = all(not (~layer.blocked).triu(1).any() for layer in self.held.values()) and (
             bool(self.held) or self.cfg.attention_dir == "causal"
@@ -187,7 +187,7 @@ class Cone:
         new, row = self._unembed(x), self._row_of_read[out]
         if torch.equal(row, torch.arange(len(self.read))):
             return new
-        logits = self.baseline[:x.shape[1]].expand(x.shape[0], -1, -1, -1).clone()
+        logits = self.baseline[: x.shape[1]].expand(x.shape[0], -1, -1, -1).clone()
         logits[:, :, row] = new
         return logits
 
