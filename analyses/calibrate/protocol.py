@@ -200,7 +200,7 @@ def _one(
         if name in ("as built", TUNED) and seed != 0 and methods is None:
             continue  # no chance in it
         rung = blind(_rung(task, name, seed), seed)
-        asked = methods_for(level, task, name) if methods is None else methods
+        asked = methods_for(level, task, name, seed) if methods is None else methods
         for kind in rung.kinds:
             found, rows = _cells(rung, kind, asked, seed, level, limit, details)
             cells += found
@@ -245,7 +245,7 @@ def _cells(
             cells.append(Cell(**common, method=name, problem=answer.problem, **cost))
             continue
         try:
-            found = rank(answer.scores, true, contested=contested)
+            found = rank(answer.scores, true, contested=contested, what=level)
         except ValueError as error:
             cells.append(Cell(**common, method=name, problem=str(error), **cost))
             continue
