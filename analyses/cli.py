@@ -25,6 +25,7 @@ import tyro
 
 from headlab.analyses.options import instruments
 from headlab.analyses.options.all import StudyOptions as StudyOfAllOptions
+from headlab.analyses.options.calibrate import Calibrate
 from headlab.analyses.options.retrieval import HeadsNeeded
 from headlab.analyses.options.sweep import Sweep
 from headlab.analyses.tasks import TASKS
@@ -70,6 +71,7 @@ def commands() -> dict[str, Any]:
         "sweep": Sweep,
         "claims": instruments.Claims,
         "bench": instruments.Bench,
+        "calibrate": Calibrate,
         "notebooks": instruments.Notebooks,
     }
 

@@ -45,14 +45,15 @@ def make_record(*, seeds: Sequence[int] = range(SEEDS), jobs: int = 1) -> dict[s
     }
 
 
-def tables(found: Calibration) -> dict[str, Any]:
-    """What the page, the guide and the claims read: one row per task, rung, kind and method; rungs; methods."""
+def tables(found: Calibration, reference: str = "exact") -> dict[str, Any]:
+    """What the page, the guide and the claims read: one row per task, rung, kind and method; rungs (whose state the
+    cells of `reference` hold); methods."""
     groups: dict[tuple[str, str, str, str], list[Cell]] = {}
     for cell in found.cells:
         groups.setdefault((cell.task, cell.rung, cell.kind, cell.method), []).append(cell)
     return {
         "cells": [_row(cells) for cells in groups.values()],
-        "rungs": [_rung(found, *key) for key in dict.fromkeys(key[:3] for key in groups)],
+        "rungs": [_rung(found, *key, reference) for key in dict.fromkeys(key[:3] for key in groups)],
         "methods": [_method(found, name) for name in found.methods],
     }
 
@@ -71,8 +72,8 @@ def _row(cells: list[Cell]) -> dict[str, Any]:
     return row
 
 
-def _rung(found: Calibration, task: str, rung: str, kind: str) -> dict[str, Any]:
-    cells = found.select(task=task, rung=rung, kind=kind, method="exact")
+def _rung(found: Calibration, task: str, rung: str, kind: str, reference: str) -> dict[str, Any]:
+    cells = found.select(task=task, rung=rung, kind=kind, method=reference)
     held = [cell for cell in cells if cell.state not in ("void", "open")]
     gaps = [cell.gap for cell in held]
     return {
