@@ -16,7 +16,7 @@ from headlab.analyses.study.tree.findings import Findings
 from headlab.analyses.study.tree.measure import Unseen
 from headlab.analyses.study.tree.plans import Job, jobs
 from headlab.analyses.study.tree.records import Built, Look, Row, Run, Trained
-from headlab.analyses.tree_heads import Formation, TreeHeads
+from headlab.analyses.study.tree.heads import Formation, TreeHeads
 from headlab.interp.assignment import Assignment
 from headlab.interp.roles import Specialisation
 from headlab.models.tree.recipes import PLAIN, RECIPE, curriculum, direct, plain_descent

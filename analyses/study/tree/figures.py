@@ -10,7 +10,7 @@ from headlab.analyses.study.tree.findings import Findings
 from headlab.analyses.study.tree.measure import CONTRAST_ROLE
 from headlab.analyses.study.tree.records import Look, Run
 from headlab.analyses.study.tree.verdicts import FIGURES, percent
-from headlab.analyses.tree_circuits import RIGHT, label_circuits
+from headlab.analyses.study.tree.circuits import RIGHT, label_circuits
 from headlab.interp.model import activations, untouched
 from headlab.interp.render import (
     Axis,

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from headlab.analyses.study.tree.records import Built, Look, Row, Run, Trained
-from headlab.analyses.tree_circuits import RIGHT, label_circuits
-from headlab.analyses.tree_heads import TreeHeads, detect, formation
+from headlab.analyses.study.tree.circuits import RIGHT, label_circuits
+from headlab.analyses.study.tree.heads import TreeHeads, detect, formation
 from headlab.interp.errors import RequestError
 from headlab.interp.patching import patch_contrast
 from headlab.interp.roles import chance, score

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from headlab.analyses.tree_heads import Formation, TreeHeads
+from headlab.analyses.study.tree.heads import Formation, TreeHeads
 from headlab.models.checkpoints import Checkpoint, load
 
 

@@ -34,7 +34,7 @@ from headlab.analyses.study.tree.plans import jobs
 from headlab.analyses.study.tree.records import Look, Run, Trained
 from headlab.analyses.study.tree.training import train_jobs
 from headlab.analyses.study.tree.verdicts import LEFT_OUT_OF_QUICK, judge
-from headlab.analyses.tree_circuits import block_cosines
+from headlab.analyses.study.tree.circuits import block_cosines
 from headlab.interp.errors import RequestError
 from headlab.interp.render import Figure
 from headlab.models.checkpoints import load_runs, versions
