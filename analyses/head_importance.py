@@ -61,7 +61,7 @@ class HeadImportance:
         if not values:
             known = sorted({(row.model, row.kind, row.metric) for row in self.rows})
             raise UnknownName(f"nothing was measured for {(model, kind, metric)}: there are {known}")
-        return median(values, seed=0)
+        return median(values)
 
     def to_frame(self) -> pd.DataFrame:
         """One row per model, seed, kind and metric."""

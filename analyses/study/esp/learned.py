@@ -90,7 +90,7 @@ def _learned_order(study: Study) -> Measurement:
     method, best = best_one_head(study.methods)
     runs = [run for run in method.runs if run.certificate is not None and run.certificate.in_class]
     slack = [run.certificate.errors - len(run.certificate.given_up or ()) for run in runs]  # type: ignore[union-attr]
-    middle = median(slack, seed=0)
+    middle = median(slack)
     given_up = len(best.certificate.given_up or ())  # type: ignore[union-attr]
     few = max(1.0, 0.02 * 2 * study.graph.m)
     return Measurement(
@@ -108,7 +108,7 @@ def _learned_order(study: Study) -> Measurement:
 def _tournaments(claim: str, heads: int, train: Trainer, seeds: int, command: str) -> Measurement:
     sizes = (5, 10, 15, 20)
     accuracy = [run.accuracy for n in sizes for run in train(f"tournament:{n}", heads, "cross-entropy", seeds)]
-    middle = median(accuracy, seed=0)
+    middle = median(accuracy)
     return Measurement(
         claim,
         judge_figure(min(accuracy), FIGURES[claim]["accuracy"], tolerance=0.0),
@@ -127,7 +127,7 @@ def _complete_one_head(train: Trainer, seeds: int, command: str) -> list[Measure
     plain = train("complete:10", 1, "cross-entropy", seeds)
     best, usual = max(r.accuracy for r in bounded), max(r.accuracy for r in plain)
     reached = share(sum(r.accuracy == 0.75 for r in bounded), len(bounded))
-    tied = median([r.accuracy for r in plain], seed=0)
+    tied = median([r.accuracy for r in plain])
     over = sum(r.accuracy > 0.75 for r in (*bounded, *plain))
     return [
         Measurement(
@@ -143,7 +143,7 @@ def _complete_one_head(train: Trainer, seeds: int, command: str) -> list[Measure
             },
             command,
             paper="best 64.55 to 72.40 %",
-            interval=median([r.accuracy for r in bounded], seed=0).interval,
+            interval=median([r.accuracy for r in bounded]).interval,
             seeds=seeds,
         ),
         Measurement(
@@ -169,7 +169,7 @@ def _complete_two_heads(train: Trainer, seeds: int, command: str) -> Measurement
         {"runs": len(accuracy), "perfect": sum(a == 1 for a in accuracy), "lowest": min(accuracy)},
         command,
         paper="100 %",
-        interval=median(accuracy, seed=0).interval,
+        interval=median(accuracy).interval,
         seeds=seeds,
     )
 
@@ -185,7 +185,7 @@ def _growing(train: Trainer, seeds: int, command: str) -> Measurement:
         rows.append(f"{lowest}: {best}")
         off.append(best - lowest)
         excess += [run.errors - lowest for run in runs]
-    middle = median(excess, seed=0)
+    middle = median(excess)
     return Measurement(
         "E11",
         judge_statement(max(off) <= 1, contradicted=min(off) < 0),

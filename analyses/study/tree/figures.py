@@ -34,12 +34,12 @@ WHOLE = Axis(domain=(0, 100), ticks=(0, 50, 100))
 UNIT = Axis(domain=(0, 1), ticks=(0, 0.5, 1))
 
 
-def _over_seeds(groups: dict[int, np.ndarray], label: str, heads: Any, **look: Any) -> Curve:
+def _over_seeds(groups: dict[int, np.ndarray], label: str, heads: Any) -> Curve:
     """Accuracy in per cent: the mean as a line, all seeds as a band."""
     values = [100 * each for each in groups.values()]
     low, high = [float(each.min()) for each in values], [float(each.max()) for each in values]
     return Curve(
-        list(groups), [float(v.mean()) for v in values], low=low, high=high, label=label, heads=heads, points=True, **look
+        list(groups), [float(v.mean()) for v in values], low=low, high=high, label=label, heads=heads, points=True
     )
 
 

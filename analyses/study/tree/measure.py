@@ -121,7 +121,7 @@ def _trained(row: Mapping[str, Any], model: Checkpoint) -> dict[str, Any]:
     return {**{key: row[key] for key in columns}, **first}
 
 
-# ---- instruments on trained models -------------------------------------------------------------------------------------
+# ---- instruments on trained models ----------------------------------------------------------------------------
 
 
 def _looks(
@@ -311,7 +311,7 @@ def _circuits(model: HookedTransformer, task: TreeTask, heads: Sequence[int]) ->
     return np.array(matrices)
 
 
-# ---- constructions and controls ----------------------------------------------------------------------------------------
+# ---- constructions and controls ----------------------------------------------------------------------------
 
 
 def constructed(config: Config, work: Work) -> Measured:
