@@ -69,8 +69,8 @@ class StudyOptions:
     """Seeds of each training method (8 with --quick)."""
     quick: bool = False
     """Fewer seeds and no side studies; says which claims it skips."""
-    time_limit: float = 60.0
-    """Seconds for the exact minimum feedback arc set; after that, bounds."""
+    nodes: int = 500
+    """Nodes of the exact solver for the minimum feedback arc set; where they do not suffice, bounds. 0: bounds."""
     memory: float = 2.0
     """GB that the graph and one model's weights may take, by estimate."""
     common: Common = field(default_factory=Common)

@@ -48,7 +48,7 @@ def run(options: StudyOptions, report: Report | None = None) -> dict[str, Any]:
 
     stages.next("minimum feedback arc set")
     task = EspTask(graph)
-    mfas = minimum_feedback_arc_set(graph, time_limit=options.time_limit)
+    mfas = minimum_feedback_arc_set(graph, nodes=options.nodes)
     runs = Runs(options.common, seeds, out / "checkpoints", report)
 
     stages.next("constructed models")
