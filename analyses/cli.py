@@ -7,6 +7,7 @@ when it runs, so that help answers at once.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import errno
 import importlib
 import io
@@ -18,14 +19,18 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import make_dataclass
 from typing import Annotated, Any, Union
 
 import tyro
 
-from headlab.analyses.options import all as all_systems
-from headlab.analyses.options import esp, instruments, retrieval, sweep, tree, xor
+from headlab.analyses.options import instruments
+from headlab.analyses.options.all import StudyOptions as StudyOfAllOptions
+from headlab.analyses.options.retrieval import HeadsNeeded
+from headlab.analyses.options.sweep import SweepOptions
+from headlab.analyses.tasks import TASKS, task_entry
 from headlab.interp.errors import RequestError, WorkFailed
+from headlab.models.manifest import read_checkpoint, resolve
 
 
 def _named(options: Any, name: str) -> Any:
@@ -37,58 +42,39 @@ def _choice(**options: Any) -> Any:
     return Union[tuple(_named(each, name) for name, each in options.items())]  # noqa: UP007
 
 
-@dataclass(frozen=True)
-class Study:
-    """Train, construct, analyse, and write the report of one system or of all."""
+def commands() -> dict[str, Any]:
+    """name -> class of the arguments of every command; those of study, build and train are a class for each task."""
 
-    task: _choice(  # type: ignore[valid-type]
-        esp=esp.StudyOptions,
-        tree=tree.StudyOptions,
-        xor=xor.StudyOptions,
-        retrieval=retrieval.StudyOptions,
-        all=all_systems.StudyOptions,
-    )
+    def for_each_task(kind: str, text: str, **more: Any) -> type:
+        options = {name: getattr(entry.options, kind) for name, entry in TASKS.items()}
+        return make_dataclass(kind, [("task", _choice(**options, **more))], frozen=True, namespace={"__doc__": text})
 
+    return {
+        "study": for_each_task(
+            "StudyOptions",
+            "Train, construct, analyse, and write the report of one task or of all.",
+            all=StudyOfAllOptions,
+        ),
+        "build": for_each_task("BuildOptions", "Constructed weights into a checkpoint."),
+        "train": for_each_task("TrainOptions", "Learned weights into checkpoints."),
+        "evaluate": instruments.Evaluate,
+        "ablate": instruments.Ablate,
+        "patch": instruments.Patch,
+        "score": instruments.Score,
+        "roles": instruments.Roles,
+        "align": instruments.Align,
+        "circuit": instruments.CircuitOptions,
+        "compare": instruments.Compare,
+        "certify": instruments.Certify,
+        "render": instruments.Render,
+        "info": instruments.Info,
+        "heads-needed": HeadsNeeded,
+        "sweep": SweepOptions,
+        "claims": instruments.Claims,
+        "bench": instruments.Bench,
+        "notebooks": instruments.Notebooks,
+    }
 
-@dataclass(frozen=True)
-class Build:
-    """Constructed weights into a checkpoint."""
-
-    task: _choice(  # type: ignore[valid-type]
-        esp=esp.BuildOptions, tree=tree.BuildOptions, xor=xor.BuildOptions, retrieval=retrieval.BuildOptions
-    )
-
-
-@dataclass(frozen=True)
-class Train:
-    """Learned weights into checkpoints."""
-
-    task: _choice(  # type: ignore[valid-type]
-        esp=esp.TrainOptions, tree=tree.TrainOptions, xor=xor.TrainOptions, retrieval=retrieval.TrainOptions
-    )
-
-
-COMMANDS: dict[str, type] = {
-    "study": Study,
-    "build": Build,
-    "train": Train,
-    "evaluate": instruments.Evaluate,
-    "ablate": instruments.Ablate,
-    "patch": instruments.Patch,
-    "score": instruments.Score,
-    "roles": instruments.Roles,
-    "align": instruments.Align,
-    "circuit": instruments.Circuit,
-    "compare": instruments.Compare,
-    "certify": instruments.Certify,
-    "render": instruments.Render,
-    "info": instruments.Info,
-    "heads-needed": retrieval.HeadsNeeded,
-    "sweep": sweep.Sweep,
-    "claims": instruments.Claims,
-    "bench": instruments.Bench,
-    "notebooks": instruments.Notebooks,
-}
 
 _CONFIG = (tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes, tyro.conf.FlagCreatePairsOff)
 _DEVICE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOMEM)
@@ -96,18 +82,38 @@ _MEMORY = re.compile("out of memory|can't allocate memory|not enough memory", re
 
 
 def parse(arguments: Sequence[str]) -> tuple[str, Any]:
-    """The command's name and its options. Raises ValueError with one sentence where the arguments are wrong."""
-    union = _choice(**COMMANDS)
-    arguments = list(arguments)
+    """The command's name and its options.
+
+    Args:
+        arguments: The words after `headlab`.
+
+    Raises:
+        RequestError: The arguments are wrong.
+        SystemExit: Help was asked for, and is printed.
+    """
+    kinds, words, program = commands(), list(arguments), "headlab"
+    name = words[0] if words and not words[0].startswith("-") else None
+    if name is not None and name not in kinds:
+        near = difflib.get_close_matches(name, kinds, n=1)
+        hint = f" (did you mean '{near[0]}'?)" if near else ""
+        raise RequestError(f"there is no command '{name}'{hint}: there are {', '.join(kinds)}. See headlab --help")
+    if name is not None:  # the parser of one command is soon built
+        words, program = words[1:], f"headlab {name}"
     errors = io.StringIO()
     try:
         with contextlib.redirect_stderr(errors):
-            options: Any = tyro.cli(union, args=list(arguments), prog="headlab", config=_CONFIG, description=__doc__)
+            options: Any = tyro.cli(
+                _choice(**kinds) if name is None else kinds[name],
+                args=words,
+                prog=program,
+                config=_CONFIG,
+                description=__doc__ if name is None else None,
+            )
     except SystemExit as stop:
         if stop.code in (0, None):
             raise
-        raise RequestError(_one_line(errors.getvalue())) from None
-    command = next(name for name, kind in COMMANDS.items() if isinstance(options, kind))
+        raise RequestError(f"{_one_line(errors.getvalue())}. See {program} --help") from None
+    command = name or next(each for each, kind in kinds.items() if isinstance(options, kind))
     return command, options if not hasattr(options, "task") else options.task
 
 
@@ -124,7 +130,7 @@ def _one_line(panel: str) -> str:
     if "╭" not in panel:
         sections = sections[1:] or sections  # the ruled form puts its title into a section of its own
     told = [s for i, s in enumerate(sections) if i == 0 or (s and s[0].startswith("Available subcommands"))]
-    return f"{'; '.join(' '.join(section) for section in told).rstrip('.')}. See headlab --help"
+    return "; ".join(" ".join(section) for section in told).rstrip(".")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -140,11 +146,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     try:
         command, options = parse(arguments)
-        module = importlib.import_module(f"headlab.analyses.commands.{command.replace('-', '_')}")
-        import torch
-
-        torch.set_num_threads(1)
+        _require_checkpoints(options)
         _require_device(options.common.device)
+        module = importlib.import_module(f"headlab.analyses.commands.{command.replace('-', '_')}")
+        _one_thread()
         result = module.run(options)
         return _write(module, result, options.common.json)
     except KeyboardInterrupt:
@@ -224,15 +229,33 @@ def report(error: Exception, arguments: Sequence[str]) -> tuple[int, str]:
     return 1, f"a fault of the program ({type(error).__name__}: {text or 'no message'}); the traceback is in {log.name}"
 
 
+def _require_checkpoints(options: Any) -> None:
+    """Raise RequestError for a folder that is not a checkpoint's, before torch is imported, which takes seconds."""
+    for name in ("dir", "dir_a", "dir_b"):
+        if hasattr(options, name):
+            task_entry(read_checkpoint(resolve(getattr(options, name)))["task"])
+
+
 def _require_device(name: str) -> None:
-    """Raise ValueError, with what there is, where `name` is no torch device of this machine."""
+    """Raise RequestError, with what there is, where `name` is not a torch device of this machine."""
+    kind, _, number = name.partition(":")
+    if name == "cpu":
+        return
+    if kind not in ("cpu", "cuda", "mps"):
+        raise RequestError(f"there is no device '{name}': write cpu, cuda, cuda:N or mps")
     import torch
 
     kinds = ["cpu"] + ["cuda"] * torch.cuda.is_available() + ["mps"] * torch.backends.mps.is_available()
-    kind, _, number = name.partition(":")
     count = torch.cuda.device_count() if kind == "cuda" else 1
     if kind not in kinds or (number and not (number.isdigit() and int(number) < count)):
         raise RequestError(f"there is no device '{name}' on this machine: there is {', '.join(kinds)}")
+
+
+def _one_thread() -> None:
+    """One thread of linear algebra, whether the command has imported torch or will."""
+    os.environ["OMP_NUM_THREADS"] = "1"
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
 
 
 def run() -> None:

@@ -19,23 +19,27 @@ from torch import Tensor, nn
 from headlab.interp.errors import RequestError, UnknownName
 from headlab.models import bundle
 from headlab.models.hooked import Architecture, HookedTransformer, build
+from headlab.models.manifest import KIND, RUNS, load_runs, read_checkpoint, resolve
 
-KIND = "checkpoint"
+__all__ = [
+    "RUNS",
+    "Checkpoint",
+    "TrainingState",
+    "history_steps",
+    "load",
+    "load_history",
+    "load_runs",
+    "load_training",
+    "load_weights",
+    "resolve",
+    "save",
+    "save_runs",
+    "save_training",
+    "versions",
+    "weights_of",
+]
+
 TRAINING_KIND = "training state"
-RUNS = "runs.json"
-DTYPES = ("float32", "float64", "float16", "bfloat16")
-# What a checkpoint's manifest holds, with the types that JSON gives it.
-FIELDS: Mapping[str, tuple[type, ...]] = {
-    "architecture": (dict,),
-    "dtype": (str,),
-    "task": (str,),
-    "task_options": (dict,),
-    "variant": (str, type(None)),
-    "recipe": (dict, type(None)),
-    "seed": (int, type(None)),
-    "metrics": (dict,),
-    "history": (list,),
-}
 _DERIVED = ("mask", "IGNORE")  # buffers that the configuration alone determines
 
 
@@ -141,7 +145,7 @@ def load(directory: str | Path, *, device: str = "cpu", dtype: torch.dtype | str
     and ValueError where it is foreign, damaged, of another format, or its weights do not fit its architecture.
     """
     directory = resolve(directory)
-    manifest = _manifest(directory)
+    manifest = read_checkpoint(directory)
     model = _model(directory, manifest, "weights", device, dtype)
     return Checkpoint(
         model=model,
@@ -171,7 +175,7 @@ def load_history(
     `load`.
     """
     directory = resolve(directory)
-    manifest = _manifest(directory)
+    manifest = read_checkpoint(directory)
     recorded = history_steps(directory)
     if not recorded:
         raise RequestError(f"'{directory}' keeps no weights of earlier steps")
@@ -224,42 +228,6 @@ def save_runs(directory: str | Path, runs: Sequence[Mapping[str, Any]], best: st
         raise RequestError(f"the best run '{best}' is not one of the runs")
     data = {"format": bundle.FORMAT, "kind": "runs", "runs": runs, "best": best, **more}
     return bundle.write_json(Path(directory) / RUNS, data)
-
-
-def load_runs(directory: str | Path) -> dict[str, Any]:
-    """What `save_runs` wrote: at least `runs` and `best`.
-
-    Raises FileNotFoundError where there is no such folder, ValueError where it holds no runs or is damaged.
-    """
-    data = bundle.read(directory, "runs", name=RUNS)
-    runs = data.get("runs")
-    if not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):
-        raise RequestError(f"'{directory}' is damaged: `runs` in its {RUNS} is not a list of runs")
-    if not isinstance(data.get("best"), str) or not runs:
-        raise RequestError(f"'{directory}' is damaged: its {RUNS} names no best run among {len(runs)} runs")
-    return data
-
-
-def resolve(directory: str | Path) -> Path:
-    """The checkpoint folder meant by `directory`: itself, or the best run's where it is a folder of many runs."""
-    directory = Path(directory)
-    if not (directory / RUNS).is_file():
-        return directory
-    return directory / Path(str(load_runs(directory)["best"])).name
-
-
-def _manifest(directory: Path) -> dict[str, Any]:
-    """The manifest of a checkpoint, with all its fields, each of its type."""
-    manifest = bundle.read(directory, KIND)
-    for key, types in FIELDS.items():
-        if key not in manifest:
-            raise RequestError(f"'{directory}' is damaged: its {bundle.MANIFEST} has no '{key}'")
-        if not isinstance(manifest[key], types) or isinstance(manifest[key], bool):
-            shown = type(manifest[key]).__name__
-            raise RequestError(f"'{directory}' is damaged: '{key}' in its {bundle.MANIFEST} is a {shown}")
-    if manifest["dtype"] not in DTYPES:
-        raise RequestError(f"'{directory}' has the dtype '{manifest['dtype']}': there are {', '.join(DTYPES)}")
-    return manifest
 
 
 def _model(

@@ -6,14 +6,16 @@ from importlib import import_module
 from typing import Any
 
 from headlab.analyses.commands.tables import print_table
+from headlab.analyses.options.all import StudyOptions as All
 from headlab.analyses.progress import progress_bar
+from headlab.analyses.tasks import entry_of
 
 
 def run(options: Any) -> dict[str, Any]:
     """The study's results as JSON: where the report is, the claims with their verdicts, what was skipped."""
-    name = type(options).__module__.rsplit(".", 1)[-1]  # of a system, or `all`
+    study = import_module("headlab.analyses.study.all").run if isinstance(options, All) else entry_of(options).study
     with progress_bar(quiet=options.common.json) as report:
-        return import_module(f"headlab.analyses.study.{name}").run(options, report)
+        return study(options, report)
 
 
 def show(result: dict[str, Any]) -> None:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from headlab.analyses.commands.build import system_of
 from headlab.analyses.commands.tables import print_table
 from headlab.analyses.progress import progress_bar
-from headlab.analyses.systems import system
+from headlab.analyses.tasks import entry_of
 
 
 def run(options: Any) -> dict[str, Any]:
     """The JSON of `headlab train`."""
     with progress_bar(quiet=options.common.json) as report:
-        return system(system_of(options)).train(options, report)
+        return entry_of(options).commands.train(options, report)
 
 
 def show(result: dict[str, Any]) -> None:

@@ -22,3 +22,5 @@ class Common:
 
 
 Directory = Annotated[Path, tyro.conf.Positional]
+RecordFolder = Annotated[Path | None, tyro.conf.arg(name="from")]
+PartNames = Annotated[tuple[str, ...], tyro.conf.arg(name="parts")]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from headlab.analyses.options.common import Common
+from headlab.analyses.options.common import Common, PartNames, RecordFolder
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,10 @@ class StudyOptions:
     """Seeds of each training method (8 with --quick)."""
     quick: bool = False
     """Fewer seeds and no side studies; says which claims it skips."""
-    nodes: int = 500
-    """Nodes of the exact solver for the minimum feedback arc set; where they do not suffice, bounds. 0: bounds."""
+    record: RecordFolder = None
+    """Draw the record in this folder (or `package`, the one that ships) and measure nothing."""
+    parts: PartNames = ()
+    """Measure only these parts of the plan, then report on all that the folder holds."""
     memory: float = 2.0
     """GB that the graph and one model's weights may take, by estimate."""
     common: Common = field(default_factory=Common)

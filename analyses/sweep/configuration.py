@@ -7,14 +7,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from functools import cache, cached_property
-from importlib import import_module
 from pathlib import Path
-from types import MappingProxyType, UnionType
+from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-# Raised by hand where the same configuration begins to give other results: its runs are then made anew.
-RESULT_VERSIONS: Mapping[str, int] = MappingProxyType({"esp": 1, "retrieval": 1, "tree": 1, "xor": 1})
-TOGETHER: Mapping[str, int] = MappingProxyType({"esp": 32, "retrieval": 8, "tree": 5, "xor": 16})
+from headlab.analyses.tasks import task_entry
+
 NOT_SWEPT = ("out", "seeds", "resume", "memory", "common")
 
 
@@ -34,7 +32,7 @@ def default_options(task: str) -> dict[str, Any]:
 
 
 def _options_class(task: str) -> Any:
-    return import_module(f"headlab.analyses.options.{task}").TrainOptions
+    return task_entry(task).options.TrainOptions
 
 
 def _plain(value: Any) -> Any:
@@ -101,7 +99,7 @@ class Configuration:
     @cached_property
     def identity(self) -> str:
         """All that decides a run but its seed, as one text."""
-        version = RESULT_VERSIONS[self.task]
+        version = task_entry(self.task).result_version
         parts = [self.task, version, dict(self.options), dict(self.content)]
         return json.dumps(parts, sort_keys=True, separators=(",", ":"))
 

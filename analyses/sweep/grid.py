@@ -22,8 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from headlab.analyses.sweep.configuration import (
-    RESULT_VERSIONS,
-    TOGETHER,
     Configuration,
     Unit,
     fits,
@@ -31,6 +29,7 @@ from headlab.analyses.sweep.configuration import (
     said,
     takes_list,
 )
+from headlab.analyses.tasks import TASKS
 from headlab.interp.errors import MissingFile, RequestError
 
 OF_FILE = ("name", "seeds", "first_seed", "together", "grid", "plot", "small")
@@ -40,7 +39,7 @@ MOST_RUNS = 1_000_000
 
 
 @dataclass(frozen=True)
-class Grid:
+class OptionGrid:
     """One table of a file. values: option -> the values that it takes, a single one where it is fixed."""
 
     task: str
@@ -64,7 +63,7 @@ class Sweep:
     """A sweep file. plot: x and y of its chart and whether y is logarithmic, where the file says so."""
 
     name: str
-    grids: tuple[Grid, ...]
+    grids: tuple[OptionGrid, ...]
     plot: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -151,14 +150,14 @@ def read(path: Path, *, small: bool = False) -> Sweep:
     return sweep
 
 
-def _grid(table: Mapping[str, Any], where: str) -> Grid:
+def _grid(table: Mapping[str, Any], where: str) -> OptionGrid:
     task = str(table.get("task", ""))
-    if task not in RESULT_VERSIONS:
+    if task not in TASKS:
         problem = f"has the unknown task '{task}'" if task else "has no task"
-        raise RequestError(f"{where} {problem}{_nearest(task, RESULT_VERSIONS)}: there are {_listed(RESULT_VERSIONS)}")
+        raise RequestError(f"{where} {problem}{_nearest(task, TASKS)}: there are {_listed(TASKS)}")
     options = known_options(task)
     _require_known(table, (*OF_GRID, *options), where)
-    counts = {"seeds": 8, "first_seed": 0, "together": TOGETHER[task]} | {
+    counts = {"seeds": 8, "first_seed": 0, "together": TASKS[task].together} | {
         key: table[key] for key in OF_GRID[1:] if key in table
     }
     for key, least in (("seeds", 1), ("first_seed", 0), ("together", 1)):
@@ -178,7 +177,7 @@ def _grid(table: Mapping[str, Any], where: str) -> Grid:
             if not fits(one, kind):
                 raise RequestError(f"{name} = {one!r} in {where}: it must be {said(kind)}")
         values[name] = [one for i, one in enumerate(each) if one not in each[:i]]
-    return Grid(task, values, counts["seeds"], counts["first_seed"], counts["together"])
+    return OptionGrid(task, values, counts["seeds"], counts["first_seed"], counts["together"])
 
 
 def _require_known(table: Mapping[str, Any], known: Sequence[str], where: str) -> None:

@@ -9,11 +9,12 @@ from datetime import UTC, datetime
 from math import isfinite
 from typing import Any
 
-from headlab.analyses.sweep.configuration import RESULT_VERSIONS, Unit
+from headlab.analyses.sweep.configuration import Unit
 from headlab.analyses.sweep.engines import Engine, WorkersLost
 from headlab.analyses.sweep.pilot import Cost, duration, estimate
 from headlab.analyses.sweep.store import Row, Store, line_of
 from headlab.analyses.sweep.work import Worked, work
+from headlab.analyses.tasks import task_entry
 
 KILLED = "WorkerKilled: its worker process died, alone as well; most often the memory was not enough"
 WAIT = 0.5  # seconds between looks at what other sweeps of the folder have finished
@@ -156,7 +157,7 @@ def rows_of(found: Worked, engine: str, device: str) -> list[Row]:
         "task": configuration.task,
         "options": dict(configuration.options),
         "content": dict(configuration.content),
-        "result_version": RESULT_VERSIONS[configuration.task],
+        "result_version": task_entry(configuration.task).result_version,
         "seconds": found.cpu / len(found.unit.seeds),
         "together": len(found.unit.seeds),
         "engine": engine,

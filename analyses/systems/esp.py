@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from headlab.analyses.options.esp import BuildOptions, TrainOptions
-from headlab.interp.errors import RequestError
-from headlab.models.bundle import require_writable
-from headlab.models.checkpoints import RUNS, Checkpoint, load_runs, load_training, save, save_runs, save_training
+from headlab.analyses.sweep.trainings import Measured, Training
+from headlab.analyses.systems import Progress, named, seeds_of, train_json
+from headlab.models.checkpoints import Checkpoint, save
 from headlab.models.constructed import Constructed
 from headlab.models.esp.constructed import construct
 from headlab.models.esp.evaluation import evaluate as evaluate_model
 from headlab.models.esp.graphs import read_graph
-from headlab.models.esp.recipes import automatic
+from headlab.models.esp.recipes import automatic, plan
+from headlab.models.esp.runs import train_and_save
 from headlab.models.esp.task import EspTask
 from headlab.models.esp.training import train as run_training
 from headlab.models.hooked import HookedTransformer, initialise
@@ -40,84 +39,56 @@ def build(options: BuildOptions) -> Checkpoint:
     return replace(checkpoint, directory=save(options.out, checkpoint))
 
 
-def train(options: TrainOptions, progress: Callable[[str, int, int], None] | None = None) -> dict[str, Any]:
-    """The JSON of `headlab train`: one checkpoint a seed, the best the one with the fewest errors.
+def train(options: TrainOptions, progress: Progress | None = None) -> dict[str, Any]:
+    """The JSON of `headlab train`: one checkpoint a seed, the best the one with the fewest errors."""
+    runs = train_and_save(
+        EspTask(read_graph(options.graph, memory=options.memory), options.induction),
+        seeds_of(options),
+        options.out,
+        heads=options.heads,
+        method=options.method,
+        steps=options.steps,
+        resume=options.resume,
+        progress=named(progress, "training"),
+        device=options.common.device,
+    )
+    return train_json(options, runs, method=runs["method"], graph=runs["graph"])
 
-    An interrupted training leaves its state in `out`; `resume` goes on from there, to the result of an unbroken one,
-    or returns the finished runs where they are those asked for. Raises ValueError where `out` holds another training.
-    """
+
+def training(options: TrainOptions, device: str) -> Training:
+    """For a sweep: the error is the share of samples answered wrongly, success none of them."""
     esp = EspTask(read_graph(options.graph, memory=options.memory), options.induction)
-    if options.seeds < 1:
-        raise RequestError(f"training needs at least one seed, not {options.seeds}")
     method = options.method
     if method == "auto":
         method = automatic(options.heads, esp.graph.cycle() is not None)
-    seeds = list(range(options.common.seed, options.common.seed + options.seeds))
-    asked = {
-        "task": esp.name,
-        "graph": esp.graph.to_json(),
-        "induction": esp.induction,
-        "heads": options.heads,
-        "method": method,
-        "seeds": seeds,
-        "steps": options.steps,
-    }
-    state = None
-    unfinished = options.out / "unfinished"
-    if options.resume:
-        if (options.out / RUNS).is_file():
-            return _finished(options.out, asked)
-        if unfinished.is_dir():
-            state = load_training(unfinished)
-    else:
-        require_writable(unfinished)
-    found = run_training(
-        esp,
-        heads=options.heads,
-        method=method,
-        seeds=seeds,
-        steps=options.steps,
-        device=options.common.device,
-        state=state,
-        progress=None if progress is None else lambda done, total: progress("training", done, total),
-        on_record=lambda step, now: save_training(unfinished, now()) and None,
-    )
-    runs = []
-    for index, one in enumerate(found.models):
-        directory = save(options.out / f"seed-{one.seed}", found.checkpoint(index))
-        runs.append(
+    chosen = plan(esp, heads=options.heads, method=method, steps=options.steps)
+
+    def run(seeds: Sequence[int], steps: int | None, report: Callable[[int, int], None] | None) -> list[Measured]:
+        trained = run_training(
+            esp,
+            heads=options.heads,
+            method=method,
+            seeds=seeds,
+            steps=steps or options.steps,
+            device=device,
+            progress=report,
+        )
+        return [
             {
-                "seed": one.seed,
-                "dir": str(directory),
-                "steps": one.step,
-                "solved": one.solved,
+                "error": one.errors / (2 * esp.m),
+                "success": one.errors == 0,
+                "steps_done": trained.run.step,
                 "errors": one.errors,
                 "accuracy": one.accuracy,
+                "best_step": one.step,
+                "solved": one.solved,
             }
-        )
-    best = next(run["dir"] for run in runs if run["seed"] == found.best.seed)
-    save_runs(options.out, runs, best, asked=asked)
-    shutil.rmtree(unfinished, ignore_errors=True)
-    return _answer(options.out, asked, runs, best)
+            for one in trained.models
+        ]
 
-
-def _answer(out: Path, asked: dict[str, Any], runs: list[dict[str, Any]], best: str) -> dict[str, Any]:
-    return {
-        "dir": str(out),
-        "task": "esp",
-        "heads": asked["heads"],
-        "method": asked["method"],
-        "graph": asked["graph"]["name"],
-        "runs": runs,
-        "best": best,
-    }
-
-
-def _finished(out: Path, asked: dict[str, Any]) -> dict[str, Any]:
-    held = load_runs(out)
-    if held.get("asked") != asked:
-        raise RequestError(f"'{out}' holds another training: choose another --out, or ask for the same runs")
-    return _answer(out, asked, held["runs"], held["best"])
+    recipe, width = chosen.recipe, chosen.architecture.config["d_model"]
+    per_step = 2 * esp.m * (3 * options.heads + esp.n) * width + (2 * esp.n + 3) * 4 * width * width
+    return Training(recipe.steps, float(recipe.steps * per_step), run, stops=recipe.stop)
 
 
 def checkpoint_of(made: Constructed, esp: EspTask) -> Checkpoint:

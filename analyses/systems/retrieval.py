@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from headlab.analyses.options.retrieval import BuildOptions, TrainOptions
+from headlab.analyses.sweep.trainings import LEARNED, Measured, Training
+from headlab.analyses.systems import Progress, named, seeds_of, train_json
 from headlab.interp.errors import RequestError, UnknownName
 from headlab.models.checkpoints import Checkpoint, save
 from headlab.models.constructed import Constructed
-from headlab.models.hooked import HookedTransformer
+from headlab.models.hooked import Architecture, HookedTransformer
 from headlab.models.retrieval.architecture import architecture, start
 from headlab.models.retrieval.circuits import VARIANTS
 from headlab.models.retrieval.constructed import construct, head_per_coordinate
 from headlab.models.retrieval.evaluation import evaluate as evaluate_model
 from headlab.models.retrieval.family import Family, sum_of_maxima
+from headlab.models.retrieval.learner import draw_data
 from headlab.models.retrieval.recipes import recipe
+from headlab.models.retrieval.recipes import train as run_training
 from headlab.models.retrieval.runs import train_and_save
 from headlab.models.retrieval.task import RetrievalTask
 
@@ -34,14 +38,14 @@ def read_target(path: str | Path) -> Family:
     Raises FileNotFoundError, and ValueError naming the file where it is damaged or describes no target.
     """
     try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        description = json.loads(Path(path).read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise RequestError(f"'{path}' is no JSON file: {error}") from None
+        raise RequestError(f"'{path}' is not a JSON file: {error}") from None
     try:
-        return Family.from_options(found)
+        return Family.from_options(description)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        said = error.args[0] if error.args else "it is no object"
-        raise RequestError(f"'{path}' describes no target: {said}") from None
+        reason = error.args[0] if error.args else "it is not an object"
+        raise RequestError(f"'{path}' does not describe a target: {reason}") from None
 
 
 def build(options: BuildOptions) -> Checkpoint:
@@ -81,42 +85,57 @@ def checkpoint_of(made: Constructed, own: RetrievalTask, seed: int) -> Checkpoin
     )
 
 
-def train(options: TrainOptions, progress: Callable[[str, int, int], None] | None = None) -> dict[str, Any]:
-    """The JSON of `headlab train`. The target is drawn with seed 0, so that runs of any --seed share it."""
-    if options.seeds < 1:
-        raise RequestError(f"{options.seeds} seeds: train at least 1")
-    own = RetrievalTask(_family(options, 0))
-    heads = own.family.coordinates if options.heads is None else options.heads
-    design = architecture(
-        own.family,
-        heads,
+def _design(options: TrainOptions, family: Family) -> Architecture:
+    return architecture(
+        family,
+        family.coordinates if options.heads is None else options.heads,
         encoder=options.encoder,
         width=options.width,
         total_width=options.total_width,
         layers=options.layers,
     )
-    report = (lambda done, total: progress("steps", done, total)) if progress else None
-    found = train_and_save(
+
+
+def train(options: TrainOptions, progress: Progress | None = None) -> dict[str, Any]:
+    """The JSON of `headlab train`. The target is drawn with seed 0, so that runs of any --seed share it."""
+    seeds = seeds_of(options)
+    own = RetrievalTask(_family(options, 0))
+    runs = train_and_save(
         own,
-        design,
+        _design(options, own.family),
         recipe(options.recipe, steps=options.steps, lr=options.lr),
-        range(options.common.seed, options.common.seed + options.seeds),
+        seeds,
         options.out,
         examples=options.examples,
         grow=options.grow,
         resume=options.resume,
-        progress=report,
+        progress=named(progress, "steps"),
         device=options.common.device,
     )
-    return {
-        "dir": str(options.out),
-        "task": own.name,
-        "heads": heads,
-        "runs": [{**run, "dir": str(Path(options.out) / run["dir"])} for run in found["runs"]],
-        "best": str(Path(options.out) / found["best"]),
-        "stuck": sum(run["stuck"] for run in found["runs"]),
-        "device": options.common.device,
-    }
+    return train_json(options, runs, stuck=sum(run["stuck"] for run in runs["runs"]))
+
+
+def training(options: TrainOptions, device: str) -> Training:
+    """For a sweep: the error is the NMSE on sequences to validate on, success below 1e-3."""
+    family = _family(options, 0)
+    design = _design(options, family)
+    full = recipe(options.recipe, steps=options.steps, lr=options.lr)
+
+    def run(seeds: Sequence[int], steps: int | None, report: Callable[[int, int], None] | None) -> list[Measured]:
+        plan = full if steps is None else recipe(options.recipe, steps=steps, lr=options.lr)
+        data = draw_data(family, train=options.examples)
+        trained = run_training(family, design, plan, seeds, data=data, device=device, progress=report)
+        best_steps = [step for each in trained.runs for step in each.best_step]
+        return [
+            {"error": error, "success": error < LEARNED, "steps_done": plan.steps, "nmse": error, "best_step": step}
+            for error, step in zip(trained.nmse, best_steps, strict=True)
+        ]
+
+    heads = design.config["n_heads"]
+    inner = 32 if options.encoder == "mlp" else family.size
+    per_token = inner * (2 * heads + family.size) * (1 if options.layers == 1 else family.length * options.layers)
+    work = float(full.steps * 128 * (family.length * per_token + 32 * 8 * heads))
+    return Training(full.steps, work, run, records=full.record)
 
 
 def evaluate(checkpoint: Checkpoint, *, seed: int = 0, count: int | None = None) -> dict[str, Any]:

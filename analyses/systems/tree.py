@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from headlab.analyses.options.tree import BuildOptions, TrainOptions
+from headlab.analyses.sweep.trainings import Measured, Training
+from headlab.analyses.systems import Progress, named, seeds_of, train_json
 from headlab.interp.errors import RequestError
 from headlab.models.checkpoints import Checkpoint, save
 from headlab.models.constructed import Constructed
 from headlab.models.hooked import HookedTransformer, initialise
 from headlab.models.hooked import build as build_model
+from headlab.models.training import fit
+from headlab.models.tree.circuits import POINTER_DOUBLING
 from headlab.models.tree.constructed import construct
 from headlab.models.tree.evaluation import evaluate as evaluate_model
 from headlab.models.tree.given import read
@@ -34,6 +37,7 @@ from headlab.models.tree.source import TreeSource
 from headlab.models.tree.task import TreeTask
 
 EVALUATED = 2000
+PATHS_RIGHT = 0.99  # path accuracy at which a run counts as a success
 
 
 def task(checkpoint: Checkpoint) -> TreeTask:
@@ -53,13 +57,20 @@ def trees(options: BuildOptions | TrainOptions, *, split: str = "labelling") -> 
 
 def build(options: BuildOptions) -> Checkpoint:
     """Construct, evaluate and save. Raises KeyError for another variant, ValueError for impossible trees or labels."""
-    tree = TreeTask(trees(options), "backward" if options.variant == "backward" else "forward")
+    doubling = options.variant == POINTER_DOUBLING
+    tree = TreeTask(
+        trees(options),
+        "backward" if options.variant == "backward" else "forward",
+        chain_of_thought=not doubling,
+        order=options.order or ("parents-first" if doubling else "random"),
+    )
     made = construct(
         tree,
         options.variant,
         beta=options.beta,
         label_width=options.label_width,
         seed=options.common.seed,
+        layers=options.layers,
         dtype=options.dtype,
         device=options.common.device,
     )
@@ -114,30 +125,53 @@ def plan(options: TrainOptions) -> Plan:
     )
 
 
-def train(options: TrainOptions, progress: Callable[[str, int, int], None] | None = None) -> dict[str, Any]:
-    """The JSON of `headlab train`. Raises ValueError where options do not go together, and as the training."""
-    if options.seeds < 1:
-        raise RequestError(f"{options.seeds} seeds: train at least 1")
+def train(options: TrainOptions, progress: Progress | None = None) -> dict[str, Any]:
+    """The JSON of `headlab train`. Raises RequestError where options do not go together, and as the training."""
+    seeds = seeds_of(options)
     chosen = plan(options)
-    found = train_plan(
+    runs = train_plan(
         chosen,
-        range(options.common.seed, options.common.seed + options.seeds),
+        seeds,
         options.out,
         resume=options.resume,
-        progress=(lambda done, total: progress("steps", done, total)) if progress else None,
+        progress=named(progress, "steps"),
         paths=options.paths,
         device=options.common.device,
     )
-    runs = [{**run, "dir": str(Path(options.out) / run["dir"])} for run in found["runs"]]
-    return {
-        "dir": str(options.out),
-        "task": chosen.task.name,
-        "heads": found["heads"],
-        "recipe": chosen.name,
-        "runs": runs,
-        "best": str(Path(options.out) / found["best"]),
-        "device": options.common.device,
-    }
+    return train_json(options, runs, recipe=chosen.name)
+
+
+def training(options: TrainOptions, device: str) -> Training:
+    """For a sweep: the error is 1 - path accuracy on trees that training never sees, success at .99."""
+    full = plan(options)
+
+    def run(seeds: Sequence[int], steps: int | None, report: Callable[[int, int], None] | None) -> list[Measured]:
+        chosen = full if steps is None else plan(replace(options, steps=steps))
+        learner = chosen.learner(seeds, device=device)
+        run_of_all = fit(learner, chosen.recipe, progress=report)
+        rows = []
+        for index, seed in enumerate(seeds):
+            batch = max(1, 8192 // chosen.task.layout.length)
+            measured = evaluate_model(learner.export(index), chosen.task, seed=seed, count=options.paths, batch=batch)
+            rows.append(
+                {
+                    "error": 1 - measured.path_accuracy,
+                    "success": measured.path_accuracy >= PATHS_RIGHT,
+                    "steps_done": run_of_all.step,
+                    "path_accuracy": measured.path_accuracy,
+                    "token_accuracy": measured.token_accuracy,
+                    "loss": measured.loss,
+                }
+            )
+        return rows
+
+    config = full.architecture.config
+    wide = config["n_layers"] * config["n_heads"] * config["d_head"]
+    work = sum(
+        stage.steps * stage.batch * stage.task.layout.length * wide * (4 * config["d_model"] + stage.task.layout.length)
+        for stage in full.stages
+    )
+    return Training(full.recipe.steps, float(work), run, records=full.recipe.record)
 
 
 def evaluate(checkpoint: Checkpoint, *, seed: int = 0, count: int | None = None) -> dict[str, Any]:

@@ -17,6 +17,7 @@ _MARKS = {
     "fails": "✕",
     "not reached": "○",
     "outside class": "◇",
+    "not tested": "□",
     "not in quick": "–",
 }
 VERDICTS = tuple(_MARKS)

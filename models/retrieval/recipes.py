@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import torch
 from jaxtyping import Float
@@ -14,13 +13,13 @@ from torch import Tensor
 
 from headlab.interp.errors import RequestError, UnknownName
 from headlab.interp.statistics import Share, share
-from headlab.models.checkpoints import load_training, save_training
+from headlab.models import runs as runs_module
 from headlab.models.hooked import Architecture, HookedTransformer
 from headlab.models.learner import Learner, ModelLearner
 from headlab.models.recipe import Recipe
 from headlab.models.retrieval.architecture import start
 from headlab.models.retrieval.family import Family
-from headlab.models.retrieval.learner import Data, RetrievalLearner, draw_data, prefixes, rescale
+from headlab.models.retrieval.learner import RetrievalData, RetrievalLearner, draw_data, prefixes, rescale
 from headlab.models.training import TrainingRun, fit
 
 SOLVED = 1e-3  # NMSE: between the plateau of a model with enough heads and the error of one head too few
@@ -31,7 +30,6 @@ RECIPES: dict[str, tuple[int, float]] = {
     "long": (6000, 1e-2),
 }
 PAUSE = 250  # steps after which the state may be kept
-SAVE_EVERY = 20.0  # seconds between states kept, so that keeping them costs little
 QUERY_LR = 4.0  # the CLS and what makes its attention learn faster than the rest: else heads share coordinates for long
 
 
@@ -61,14 +59,14 @@ def recipe(name: str = "standard", *, steps: int | None = None, lr: float | None
 
 
 @dataclass(frozen=True, eq=False)
-class Trained:
+class TrainedModels:
     """What came of a training: one model per seed, in the target's own units, at its best recorded step.
 
     nmse: of each model on the validation sequences. runs: the training runs (one for all seeds, or one a seed).
     """
 
     architecture: Architecture
-    data: Data
+    data: RetrievalData
     recipe: Recipe
     seeds: tuple[int, ...]
     models: tuple[HookedTransformer, ...]
@@ -97,18 +95,17 @@ def train(
     plan: Recipe,
     seeds: Sequence[int],
     *,
-    data: Data | None = None,
+    data: RetrievalData | None = None,
     grow: bool = False,
     device: str = "cpu",
     progress: Callable[[int, int], None] | None = None,
-    states: Path | None = None,
-    resume: bool = False,
-) -> Trained:
+    folder: runs_module.RunFolder | None = None,
+) -> TrainedModels:
     """Train `seeds`, together where one layer without positions is trained, else one after the other.
 
     data: 8000 sequences and 2000 to validate on, drawn with seed 0, unless given. grow: begin on the first tokens of
-    each sequence (learner.prefixes). progress(step, steps) counts the steps of all trainings. states: a folder that
-    keeps the training state now and then; resume: go on from what it holds, to the same result as an unbroken training.
+    each sequence (learner.prefixes). progress(step, steps) counts the steps of all trainings. folder: where
+    the training state is kept now and then, and from whose state training goes on, to the result of an unbroken one.
     Raises ValueError for no seeds, for growing sequences where seeds cannot train together, and as models.training.fit.
     """
     require_trainable(family, architecture, seeds, grow=grow)
@@ -117,20 +114,20 @@ def train(
     if _together(family, architecture):
         shorter = prefixes(family, data, plan.steps) if grow else ()
         learner = RetrievalLearner(architecture, data, seeds=seeds, batch=batch, shorter=shorter, device=device)
-        run = _fit(learner, plan, states and states / "together", resume=resume, progress=progress)
+        run = _fit(learner, plan, folder, "together", progress=progress)
         models = tuple(learner.export(index, run.best) for index in range(len(seeds)))
-        return Trained(architecture, data, plan, tuple(seeds), models, tuple(run.best_measures["nmse"]), (run,))
+        return TrainedModels(architecture, data, plan, tuple(seeds), models, tuple(run.best_measures["nmse"]), (run,))
     models, errors, runs = [], [], []
     for index, seed in enumerate(seeds):
         learner = one_at_a_time(architecture, data, seed=seed, batch=batch, device=device)
         report = partial(_later, progress, index, len(seeds)) if progress else None
-        run = _fit(learner, plan, states and states / f"seed-{seed}", resume=resume, progress=report)
+        run = _fit(learner, plan, folder, f"seed-{seed}", progress=report)
         model = learner.export(0, run.best)
         rescale(model, data)
         models.append(model)
         errors.append(run.best_measures["nmse"][0])
         runs.append(run)
-    return Trained(architecture, data, plan, tuple(seeds), tuple(models), tuple(errors), tuple(runs))
+    return TrainedModels(architecture, data, plan, tuple(seeds), tuple(models), tuple(errors), tuple(runs))
 
 
 def require_trainable(family: Family, architecture: Architecture, seeds: Sequence[int], *, grow: bool = False) -> None:
@@ -148,22 +145,22 @@ def _together(family: Family, architecture: Architecture) -> bool:
 def _fit(
     learner: Learner,
     plan: Recipe,
-    folder: Path | None,
+    folder: runs_module.RunFolder | None,
+    name: str,
     *,
-    resume: bool,
     progress: Callable[[int, int], None] | None,
 ) -> TrainingRun:
-    """Train to the end, keeping the state in `folder` where one is given."""
+    """Train to the end, keeping the state `name` in `folder` where one is given."""
     if folder is None:
         return fit(learner, plan, keep=("nmse",), progress=progress)
-    state = load_training(folder) if resume and folder.is_dir() else None
+    state = folder.state(name)
     saved = time.monotonic()
     while True:
         until = PAUSE * ((state.step if state else 0) // PAUSE + 1)
         run = fit(learner, plan, state=state, until=until, keep=("nmse",), progress=progress)
         state = run.state
-        if run.finished or time.monotonic() - saved > SAVE_EVERY:
-            save_training(folder, state)
+        if run.finished or time.monotonic() - saved > runs_module.SAVE_EVERY:
+            folder.save_state(state, name)
             saved = time.monotonic()
         if run.finished:
             return run
@@ -174,7 +171,7 @@ def _later(progress: Callable[[int, int], None], index: int, count: int, step: i
 
 
 def one_at_a_time(
-    architecture: Architecture, data: Data, *, seed: int, batch: int = 128, device: str = "cpu"
+    architecture: Architecture, data: RetrievalData, *, seed: int, batch: int = 128, device: str = "cpu"
 ) -> ModelLearner:
     """One HookedTransformer as a learner, for any architecture; it answers in standard deviations of the targets.
 

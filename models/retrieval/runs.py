@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from headlab.interp.errors import RequestError
-from headlab.models import bundle
-from headlab.models.checkpoints import RUNS, Checkpoint, load_runs, save, save_runs
+from headlab.models.checkpoints import Checkpoint
 from headlab.models.hooked import Architecture
 from headlab.models.recipe import Recipe
 from headlab.models.retrieval.architecture import summary
@@ -18,8 +14,7 @@ from headlab.models.retrieval.evaluation import evaluate
 from headlab.models.retrieval.learner import draw_data
 from headlab.models.retrieval.recipes import SOLVED, require_trainable, train
 from headlab.models.retrieval.task import RetrievalTask
-
-STATES, REQUEST = "training", "request.json"
+from headlab.models.runs import RunFolder, SeedResult
 
 
 def train_and_save(
@@ -44,8 +39,7 @@ def train_and_save(
     are. Raises ValueError where the folder cannot be written, or holds other runs, and as recipes.require_trainable.
     """
     require_trainable(task.family, architecture, seeds, grow=grow)
-    out = Path(out)
-    asked = {
+    request = {
         "task_options": task.options(),
         "architecture": architecture.to_json(),
         "recipe": plan.to_json(),
@@ -54,71 +48,37 @@ def train_and_save(
         "data_seed": data_seed,
         "grow": grow,
     }
-    request = json.loads(json.dumps(asked))  # as it will read when it is loaded again
-    if resume:
-        if _asked(out) not in (None, request):
-            raise RequestError(f"'{out}' holds the runs of another request: choose another folder, or leave out resume")
-        if (out / RUNS).is_file() and load_runs(out).get("request") == request:
-            return load_runs(out)
-    data = draw_data(task.family, seed=data_seed, train=examples)
-    for seed in seeds[:1]:
-        bundle.require_writable(out / f"seed-{seed}")
-    if not resume:
-        for folder in (out / STATES).glob(f"*/{bundle.MANIFEST}"):
-            shutil.rmtree(folder.parent)
-    bundle.write_json(out / REQUEST, {"format": bundle.FORMAT, "kind": "request", "request": request})
+    folder = RunFolder(out, request, resume=resume)
+    if folder.results is not None:
+        return folder.results
     trained = train(
         task.family,
         architecture,
         plan,
         seeds,
-        data=data,
+        data=draw_data(task.family, seed=data_seed, train=examples),
         grow=grow,
         device=device,
         progress=progress,
-        states=out / STATES,
-        resume=resume,
+        folder=folder,
     )
-    rows = []
+    recipe = plan.to_json() | summary(architecture) | {"examples": examples, "data_seed": data_seed, "grow": grow}
+    results = []
     for index, seed in enumerate(seeds):
         together = len(trained.runs) == 1 and len(seeds) > 1
         run, column = (trained.runs[0], index) if together else (trained.runs[index], 0)
-        found = evaluate(trained.models[index], task, seed=data_seed)
+        measured = evaluate(trained.models[index], task, seed=data_seed)
+        nmse = trained.nmse[index]
         checkpoint = Checkpoint(
             model=trained.models[index],
             architecture=architecture,
             task=task.name,
             task_options=task.options(),
-            recipe={
-                **plan.to_json(),
-                **summary(architecture),
-                "examples": examples,
-                "data_seed": data_seed,
-                "grow": grow,
-            },
+            recipe=recipe,
             seed=seed,
-            metrics={**found.to_json(), "validation_nmse": trained.nmse[index]},
+            metrics={**measured.to_json(), "validation_nmse": nmse},
             history=run.history_of(column),
         )
-        save(out / f"seed-{seed}", checkpoint)
-        rows.append(
-            {
-                "seed": seed,
-                "dir": f"seed-{seed}",
-                "steps": run.best_step[column],
-                "nmse": trained.nmse[index],
-                "fresh_nmse": found.nmse,
-                "stuck": trained.nmse[index] >= SOLVED,
-            }
-        )
-    heads = architecture.config["n_heads"]
-    save_runs(out, rows, rows[trained.best]["dir"], task=task.name, heads=heads, request=request)
-    return load_runs(out)
-
-
-def _asked(out: Path) -> dict[str, Any] | None:
-    """The request that was last begun in the folder, finished or not."""
-    for name, kind in ((REQUEST, "request"), (RUNS, "runs")):
-        if (out / name).is_file():
-            return bundle.read(out, kind, name=name).get("request")
-    return None
+        row = {"steps": run.best_step[column], "nmse": nmse, "fresh_nmse": measured.nmse, "stuck": nmse >= SOLVED}
+        results.append(SeedResult(checkpoint, row))
+    return folder.finish(results, best=lambda row: row["nmse"], heads=architecture.config["n_heads"])

@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from headlab.models import bundle
-from headlab.models.checkpoints import (
-    Checkpoint,
-    TrainingState,
-    load_runs,
-    load_training,
-    save,
-    save_runs,
-    save_training,
-    weights_of,
-)
+from headlab.models.checkpoints import Checkpoint, weights_of
+from headlab.models.runs import RunFolder, SeedResult, write_runs
 from headlab.models.training import fit
 from headlab.models.training_log import TrainingRun
 from headlab.models.tree.evaluation import evaluate
 from headlab.models.tree.learner import TreeLearner
 from headlab.models.tree.recipes import Plan
 from headlab.models.tree.task import TreeTask
-
-STATE = "training"
-SAVE_EVERY = 20.0  # seconds between states kept, so that keeping them costs little
 
 
 def train(
@@ -55,36 +42,41 @@ def train(
     paths: held-out trees that the last weights are evaluated on. Raises ValueError where `out` cannot be written,
     or holds a state of another recipe or other seeds.
     """
-    out = Path(out)
-    if resume and (out / "runs.json").is_file():
-        return load_runs(out)
-    bundle.require_writable(out / STATE)
+    request = {
+        "task_options": plan.task.options(),
+        "architecture": plan.architecture.to_json(),
+        "recipe": recipe_of(plan),
+        "seeds": list(seeds),
+        "keep_weights": list(keep_weights),
+        "validation": validation,
+        "follow": follow,
+        "paths": paths,
+    }
+    folder = RunFolder(out, request, resume=resume)
+    if folder.results is not None:
+        return folder.results
     learner = plan.learner(seeds, validation=validation, follow=follow, device=device)
-    state = load_training(out / STATE) if resume and (out / STATE).is_dir() else None
-    last_saved = time.monotonic()
-
-    def on_record(step: int, now: Callable[[], TrainingState]) -> None:
-        nonlocal last_saved
-        if time.monotonic() - last_saved > SAVE_EVERY:
-            save_training(out / STATE, now())
-            last_saved = time.monotonic()
-
-    kept = [tuple(seeds).index(seed) for seed in keep_weights]
+    state = folder.state()
+    on_record = folder.on_record()
+    columns = [tuple(seeds).index(seed) for seed in keep_weights]
     ends = list(accumulate(stage.steps for stage in plan.stages))[:-1]
+    outcome = {"best": lambda row: (-row["path_accuracy"], row["loss"]), "heads": plan.architecture.config["n_heads"]}
     for number, end in enumerate([*ends, None]):
         if end is not None and state is not None and state.step >= end:
             continue
         pause = end if until is None or (end is not None and end <= until) else until
         run = fit(
-            learner, plan.recipe, state=state, until=pause, weights_of=kept, progress=progress, on_record=on_record
+            learner, plan.recipe, state=state, until=pause, weights_of=columns, progress=progress, on_record=on_record
         )
         state = run.state
-        save_training(out / STATE, state)
+        folder.save_state(state)
         if run.finished:
-            return _save_all(plan, plan.task, learner, run, out, keep_weights, paths)
+            results = _results(plan, plan.task, learner, run, keep_weights, paths)
+            return folder.finish(results, finished=True, **outcome)
         if pause != end:
             break
-        _save_all(plan, plan.stages[number].task, learner, run, out / f"after-stage-{number + 1}", (), paths)
+        results = _results(plan, plan.stages[number].task, learner, run, (), paths)
+        write_runs(folder.out / f"after-stage-{number + 1}", results, finished=False, **outcome)
     return {"finished": False, "step": run.step, "runs": [], "best": None}
 
 
@@ -94,31 +86,21 @@ def recipe_of(plan: Plan) -> dict[str, Any]:
     return {**plan.recipe.to_json(), "plan": plan.name, "plan_options": dict(plan.options), "stages": stages}
 
 
-def _save_all(
-    plan: Plan,
-    task: TreeTask,
-    learner: TreeLearner,
-    run: TrainingRun,
-    out: Path,
-    keep_weights: Sequence[int],
-    paths: int,
-) -> dict[str, Any]:
-    rows = [_save_seed(plan, task, learner, run, index, out, keep_weights, paths) for index in range(len(run.seeds))]
-    best = max(rows, key=lambda row: (row["path_accuracy"], -row["loss"]))
-    save_runs(out, rows, best["dir"], task="tree", heads=plan.architecture.config["n_heads"], finished=run.finished)
-    return load_runs(out)
+def _results(
+    plan: Plan, task: TreeTask, learner: TreeLearner, run: TrainingRun, keep_weights: Sequence[int], paths: int
+) -> list[SeedResult]:
+    return [_result(plan, task, learner, run, index, keep_weights, paths) for index in range(len(run.seeds))]
 
 
-def _save_seed(
+def _result(
     plan: Plan,
     task: TreeTask,
     learner: TreeLearner,
     run: TrainingRun,
     index: int,
-    out: Path,
     keep_weights: Sequence[int],
     paths: int,
-) -> dict[str, Any]:
+) -> SeedResult:
     seed = run.seeds[index]
     model = learner.export(index)
     measured = evaluate(model, task, seed=seed, count=paths, batch=max(1, 8192 // task.layout.length))
@@ -138,16 +120,13 @@ def _save_seed(
         for step, stacked in run.weights.items():
             own = {name: value[place : place + 1] for name, value in stacked.items()}
             earlier[step] = weights_of(_with_weights(learner, index, own))
-    name = f"seed-{seed}"
-    save(out / name, checkpoint, weights=earlier)
-    return {
-        "seed": seed,
-        "dir": name,
+    row = {
         "steps": run.step,
         "accuracy": measured.path_accuracy,
         **{key: value for key, value in asdict(measured).items() if key != "stages"},
         "stages": measured.stages,
     }
+    return SeedResult(checkpoint, row, earlier)
 
 
 def _with_weights(learner: TreeLearner, index: int, own: dict[str, Any]) -> Any:

@@ -7,9 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from headlab.interp.errors import RequestError
-from headlab.models import bundle
-from headlab.models.checkpoints import RUNS, Checkpoint, load_runs, save, save_runs, weights_of
+from headlab.models.checkpoints import Checkpoint, weights_of
+from headlab.models.runs import RunFolder, SeedResult
 from headlab.models.xor import feedforward
 from headlab.models.xor.architecture import architecture, to_model
 from headlab.models.xor.descent import Descent
@@ -35,16 +34,14 @@ def train(
     one with the smallest population loss. Raises ValueError where the folder cannot be written or the task is too long
     for a transformer.
     """
-    out = Path(out)
     own = method.plan(task)
+    design, rule = architecture(task, own.width, own.kind), own.rule(task)
     request = {"task_options": task.options(), **asdict(own), "seeds": list(seeds), "dtype": dtype}
-    if resume and (out / RUNS).is_file():
-        return _finished(out, request)
-    design = architecture(task, own.width, own.kind)
-    bundle.require_writable(out / f"seed-{seeds[0]}")
+    folder = RunFolder(out, request, resume=resume)
+    if folder.results is not None:
+        return folder.results
     descent = run(task, method, seeds, device=device)
-    rule = own.rule(task)
-    rows = []
+    results = []
     for index, seed in enumerate(seeds):
         model = to_model(descent.final, index, device=device, dtype=dtype)
         measured = evaluate(model, task, seed=seed)
@@ -63,24 +60,20 @@ def train(
             metrics=measured.to_json(),
             history=history,
         )
-        save(out / f"seed-{seed}", checkpoint, weights=earlier)
         solved = next((row["step"] for row in history if row["loss"] < 1e-3), None)
-        rows.append(
-            {
-                "seed": seed,
-                "dir": f"seed-{seed}",
-                "steps": own.steps,
-                "loss": measured.loss,
-                "population_loss": measured.population_loss,
-                "one_to_one": measured.one_to_one,
-                "solved": solved,
-            }
-        )
+        row = {
+            "steps": own.steps,
+            "loss": measured.loss,
+            "population_loss": measured.population_loss,
+            "one_to_one": measured.one_to_one,
+            "solved": solved,
+        }
+        results.append(SeedResult(checkpoint, row, earlier))
         if progress:
             progress(index + 1, len(seeds))
-    best = min(rows, key=lambda row: (not row["one_to_one"], row["population_loss"], row["seed"]))
-    save_runs(out, rows, best["dir"], task=task.name, heads=len(task.targets), request=request)
-    return load_runs(out)
+    return folder.finish(
+        results, best=lambda row: (not row["one_to_one"], row["population_loss"], row["seed"]), heads=len(task.targets)
+    )
 
 
 def _history(descent: Descent, index: int) -> list[dict[str, Any]]:
@@ -109,14 +102,13 @@ def train_feedforward(
     device: str = "cpu",
 ) -> dict[str, Any]:
     """The same for the feed-forward baseline; best is the smallest error on held-out samples."""
-    out = Path(out)
     request = {"task_options": task.options(), "neurons": neurons, "steps": steps, "seeds": list(seeds)}
-    if resume and (out / RUNS).is_file():
-        return _finished(out, request)
-    bundle.require_writable(out / f"seed-{seeds[0]}")
+    folder = RunFolder(out, request, resume=resume)
+    if folder.results is not None:
+        return folder.results
     plan = feedforward.recipe(task) if steps is None else feedforward.recipe(task, steps=steps)
     learner, trained = feedforward.train(task, neurons, seeds, plan=plan, device=device)
-    rows = []
+    results = []
     for index, seed in enumerate(seeds):
         model = learner.export(index, trained.best)
         measured = evaluate(model, task, seed=seed)
@@ -130,24 +122,11 @@ def train_feedforward(
             metrics=measured.to_json() | {"parameters": feedforward.parameters(task, neurons)},
             history=trained.history_of(index),
         )
-        save(out / f"seed-{seed}", checkpoint)
-        rows.append(
-            {
-                "seed": seed,
-                "dir": f"seed-{seed}",
-                "steps": trained.best_step[index],
-                "loss": measured.loss,
-                "one_to_one": None,
-                "solved": trained.solved[index],
-            }
-        )
-    best = min(rows, key=lambda row: (row["loss"], row["seed"]))
-    save_runs(out, rows, best["dir"], task=task.name, heads=0, request=request)
-    return load_runs(out)
-
-
-def _finished(out: Path, request: dict[str, Any]) -> dict[str, Any]:
-    found = load_runs(out)
-    if found.get("request") != request:
-        raise RequestError(f"'{out}' holds the runs of another request: choose another folder, or train without resume")
-    return found
+        row = {
+            "steps": trained.best_step[index],
+            "loss": measured.loss,
+            "one_to_one": None,
+            "solved": trained.solved[index],
+        }
+        results.append(SeedResult(checkpoint, row))
+    return folder.finish(results, best=lambda row: (row["loss"], row["seed"]), heads=0)

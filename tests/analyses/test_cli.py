@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headlab.analyses.cli import COMMANDS, main, parse
+from headlab.analyses.cli import commands, main, parse
 from headlab.interp.errors import RequestError, UnknownName, WorkFailed
 
 
@@ -22,13 +22,13 @@ def test_help_imports_neither_torch_nor_transformer_lens():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert all(command in done.stdout for command in COMMANDS)
+    assert all(command in done.stdout for command in commands())
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["inf", "folder"], "Available subcommands: study, build"),
+        (["inf", "folder"], "no command 'inf' (did you mean 'info'?): there are study, build"),
         (["patch", "folder", "--site", "zz"], "Expected one of ('resid_pre'"),
         (["build", "esp"], "--out PATH"),
         (["evaluate"], "dir"),

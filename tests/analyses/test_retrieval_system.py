@@ -48,7 +48,7 @@ def test_a_target_may_come_from_a_file(tmp_path: Path) -> None:
     built = ROOM.build(BuildOptions(tmp_path / "out", target=path, dtype="float64"))
     assert ROOM.task(built).family == family
     assert built.metrics["max_error"] <= built.metrics["bound"]
-    for text, says in (("{", "is no JSON file"), ("{}", "lacks 'length'"), ("[1]", "describes no target")):
+    for text, says in (("{", "is not a JSON file"), ("{}", "lacks 'length'"), ("[1]", "does not describe a target")):
         path.write_text(text)
         with pytest.raises(ValueError, match=says):
             ROOM.build(BuildOptions(tmp_path / "bad", target=path))

@@ -1,122 +1,157 @@
-"""The sparse parity study on a small plan: verdicts by their rules, the report, and the figures' numbers."""
+"""The sparse XOR study on a small plan: the record, evidence by its rules, the report, and the figures' numbers."""
 
 import json
-from dataclasses import replace
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from headlab.analyses.claims import load_claims
 from headlab.analyses.options.xor import StudyOptions
+from headlab.analyses.study.frame import Part, Work
+from headlab.analyses.study.record import Record, read_record, to_plain
+from headlab.analyses.study.xor import measure, plan
 from headlab.analyses.study.xor import samples as s
-from headlab.analyses.study.xor import verdicts
-from headlab.analyses.study.xor.measure import measure
-from headlab.analyses.study.xor.networks import smallest_attention
-from headlab.analyses.study.xor.one_step import one_step
-from headlab.analyses.study.xor.plan import FULL, QUICK
-from headlab.analyses.study.xor.study import STAGES, publish, run
+from headlab.analyses.study.xor import study as xor
+from headlab.analyses.study.xor.evidence import evidence
+from headlab.analyses.study.xor.figures import FIGURES
+from headlab.analyses.study.xor.measure import at_angle, one_step
+from headlab.models.xor.ensemble import draw
+from headlab.models.xor.task import XorTask
 
-TINY = replace(
-    QUICK,
-    bars=((32, 20), (1024, 20)),
-    widths=(2.0, 6.0),
-    width_bits=(32, 256),
-    width_seeds=10,
-    kappas=(1 / 16, 1024.0),
-    starts=(64, 128),
-    start_seeds=30,
-    maps_bits=32,
-    maps_width=21,
-    maps_seeds=4,
-    maps_few=2,
-    maps_sizes=(1e-1, 1e3, 1e6),
-    maps_coarse=(1e-2, 1e3),
-    maps_steps=8,
-    one_step_samples=tuple((bits, 12, (1 / 32, 1 / 4, 1.0, 8.0)) for bits in (12, 16, 24)),
-    many_step_samples=tuple((bits, 8, (0.25, 1.0, 8.0, 16.0)) for bits in (12, 16, 24)),
-    wide_samples=tuple((bits, 8, (0.25, 1.0, 8.0, 16.0)) for bits in (12, 16, 24)),
-    sample_widths=(10, 14, 20),
-    sample_widths_bits=24,
-    sample_widths_seeds=12,
-    parity_heads=(3,),
-    parity_bits=(32,),
-    parity_seeds=4,
-    networks=((12, (4,)), (16, (4,)), (24, (4,))),
-    network_seeds=2,
-    attention=(32, 64, 128),
-    attention_seeds=12,
-    equality=((6, 2),),
-    shown=32,
-    shown_seeds=2,
-)
+
+def _curves(method, factors, seeds, widths=None):
+    return [plan._curve(method, bits, seeds, factors, width=(widths or {}).get(bits)) for bits in (12, 16, 24)]
+
+
+ONCE, MANY = (1 / 32, 1 / 4, 1.0, 8.0), (0.25, 1.0, 8.0, 16.0)
+TINY = {
+    "equality": {"sizes": [[6, 2]], "width": 6, "seeds": 1},
+    "one-step": {"group": "size", "cells": plan._cells((32, 1024), 20)},
+    "widths": {"group": "width", "cells": [c for f in (2.0, 4.0) for c in plan._cells((32, 256), 10, factor=f)]},
+    "step-sizes": {"group": "kappa", "cells": plan._kappas(64, 10, (1 / 16, 1024.0))},
+    "starts": {"group": "start", "cells": [c for k in plan.STARTS for c in plan._cells((64, 128), 30, start=k)]},
+    "angles": {"cells": plan._cells((64,), 60), "angles": (1.0, 90.0, 180.0)},
+    "first-gradient": {"cells": plan._cells((64, 256), 10)},
+    "maps": {
+        "bits": 32,
+        "width": 21,
+        "seeds": 4,
+        "few": 2,
+        "sizes": [1e-1, 1e3, 1e6],
+        "coarse": [1e-2, 1e3],
+        "steps": 8,
+    },
+    "samples-one-step": {
+        "curves": _curves("one step", ONCE, 12),
+        "exponents": [["one_to_one", "bits"], ["on_support", "bits"]],
+    },
+    "samples-many-steps": {"curves": _curves("many steps", MANY, 8), "exponents": [["one_to_one", "bits"]]},
+    "samples-wide": {
+        "curves": _curves("many steps, m = d", MANY, 8, {12: 12, 16: 16, 24: 24}),
+        "exponents": [["one_to_one", "bits"]],
+    },
+    "samples-by-width": {
+        "curves": [plan._curve("one step", 24, 12, ONCE, width=width) for width in (10, 14, 20)],
+        "exponents": [["on_support", "width"]],
+    },
+    "parity": {
+        "heads": [3],
+        "bits": [32],
+        "seeds": 4,
+        "starts": ["independent"],
+        "methods": ["one-step", "normalised"],
+    },
+    "networks": {"sizes": [[bits, 4] for bits in (12, 16, 24)], "seeds": 2, "steps": 250},
+    "smallest-attention": {"bits": [32, 64, 128], "seeds": 12, "level": 0.75},
+    "heads": {"bits": 32, "seeds": 2, "untrained": 8, "small_size": 0.5, "small_steps": 4, "spine_bits": 64},
+}
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory):
-    """What the tiny plan measures, and the stages that it named."""
-    stages = []
-    out = tmp_path_factory.mktemp("checkpoints")
-    return measure(TINY, out, stage=stages.append), stages
-
-
-@pytest.fixture(scope="module")
-def published(measured, tmp_path_factory):
-    """The folder of the report, and what `publish` returned."""
+def report(tmp_path_factory):
+    """The folder of the report on the tiny plan, and what the study returned."""
     out = tmp_path_factory.mktemp("study")
-    return out, publish(measured[0], StudyOptions(out=out, quick=True))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan, "QUICK", TINY)
+        return out, xor.run(StudyOptions(out=out, quick=True))
 
 
-def test_every_claim_of_the_system_gets_a_verdict(measured, published):
-    out, result = published
-    known = {name for name, claim in load_claims().items() if claim.system == "xor"}
-    assert {row["id"] for row in result["claims"]} == known
-    kept = json.loads((out / "results.json").read_text())["claims"]
-    assert [(row["id"], row["verdict"], row["summary"]) for row in kept] == [
+@pytest.fixture(scope="module")
+def record(report):
+    return read_record(report[0] / "record")
+
+
+def test_every_claim_with_a_rule_gets_a_verdict(report):
+    out, result = report
+    tested = {name for name, claim in load_claims().items() if claim.system == "xor" and claim.rule}
+    assert {row["id"] for row in result["claims"]} == tested
+    assert result["skipped"] == []
+    stored = json.loads((out / "results.json").read_text())["claims"]
+    assert [(row["id"], row["verdict"], row["summary"]) for row in stored] == [
         (row["id"], row["verdict"], row["summary"]) for row in result["claims"]
     ]
     for row in result["claims"]:
         assert row["summary"].endswith(".")
         assert row["command"] == "headlab study xor --quick"
         assert row["interval"] is None or row["interval"][0] <= row["interval"][1]
-    assert len(measured[1]) == STAGES - 1  # and the report
 
 
-def test_the_report_is_one_page_with_its_figures_and_tables(published):
-    out, result = published
+def test_the_report_is_one_page_with_its_figures_and_tables(report):
+    out, result = report
     page = (out / "index.html").read_text(encoding="utf-8")
     assert result["report"] == str(out / "index.html")
     assert len(page) < 400_000
     assert "http" not in page.replace("http://www.w3.org", "")
     assert page.count("<h2") >= 8
     drawn = {path.stem for path in (out / "figures").iterdir()}
-    assert {"one_step", "samples_needed", "parameters", "more_bits", "which_bit"} <= drawn
-    assert {path.stem for path in (out / "tables").iterdir()} >= {"one_step", "samples", "claims"}
+    assert drawn == set(FIGURES)
+    assert {path.stem for path in (out / "tables").iterdir()} >= {"steps", "samples", "claims"}
 
 
-def test_a_quick_plan_says_what_it_leaves_out():
-    assert QUICK.left_out == ("X6", "B7")
-    assert FULL.left_out == ()
+def test_the_record_draws_the_same_report_without_measuring(report, tmp_path, monkeypatch):
+    out, result = report
+    monkeypatch.setattr(Part, "run", None)
+    again = xor.run(StudyOptions(out=tmp_path, record=out))
+    pages = [re.sub(r"hl\d+-", "", (folder / "index.html").read_text()) for folder in (out, tmp_path)]
+    assert pages[0] == pages[1]
+    assert again["claims"] == result["claims"]
+
+
+def test_a_quick_plan_leaves_out_samples_alone():
+    names = {part.name for part in plan.parts(plan.FULL, 0)}
+    assert names - {part.name for part in plan.parts(plan.QUICK, 0)} == {
+        "scale",
+        *(name for name in names if name.startswith("samples")),
+    }
 
 
 def test_one_step_counts_what_it_says():
     cell = one_step(64, 25, range(40))
-    assert cell.one_to_one.successes + cell.together.successes <= cell.seeds == 40
-    assert cell.one_to_one.low <= cell.one_to_one.value <= cell.one_to_one.high
-    assert len(cell.loss) == cell.one_to_one.successes
-    assert cell.loss.max() < 1e-3
-    assert cell.attention.min() > 0.99
-    same = one_step(64, 25, range(40), start="equal")
-    assert same.one_to_one.successes == 0
+    assert cell["one_to_one"] + cell["together"] <= cell["seeds"] == 40
+    assert cell["sharp"] == cell["one_to_one"] > 30
+    assert cell["loss_largest"] < 1e-3
+    assert cell["attention_lowest"] > 0.99
+    assert one_step(64, 25, range(40), start="equal")["one_to_one"] == 0
 
 
 def test_batches_of_seeds_change_nothing(monkeypatch):
-    from headlab.analyses.study.xor import one_step as room
+    whole = one_step(32, 10, range(12))
+    monkeypatch.setattr(measure, "MOST_NUMBERS", 32 * 10 * 5)
+    parts = one_step(32, 10, range(12))
+    assert {key: whole[key] for key in ("one_to_one", "together", "sharp")} == {
+        key: parts[key] for key in ("one_to_one", "together", "sharp")
+    }
+    assert whole["loss_largest"] == pytest.approx(parts["loss_largest"], rel=0, abs=1e-12)
 
-    whole = room.one_step(32, 10, range(12))
-    monkeypatch.setattr(room, "MOST_NUMBERS", 32 * 10 * 5)
-    parts = room.one_step(32, 10, range(12))
-    assert whole.one_to_one == parts.one_to_one
-    assert np.allclose(whole.loss, parts.loss, rtol=0, atol=1e-12)
+
+@pytest.mark.parametrize("degrees", [0.0, 30.0, 90.0, 180.0])
+def test_the_second_query_stands_at_the_angle_that_was_asked_for(degrees):
+    models = at_angle(draw(XorTask(16), width=8, seeds=(0, 1, 2), start="orthogonal"), degrees)
+    cosines = torch.cosine_similarity(*models.queries.unbind(dim=1), dim=-1)
+    assert cosines.numpy() == pytest.approx(np.cos(np.deg2rad(degrees)), abs=1e-9)
 
 
 @pytest.mark.parametrize("power", [1, 2])
@@ -128,11 +163,11 @@ def test_the_exponent_of_a_known_law_is_found(power):
         threshold = 3 * bits**power * np.exp(0.5 * rng.standard_normal(400))
         table = np.asarray(counts) >= threshold[:, None]
         curves.append(s.SampleCurve(bits, 8, counts, table, table))
-    found = s.exponent(curves)
-    assert found.value == pytest.approx(power, abs=0.1)
-    assert found.low <= power <= found.high
-    assert found.high - found.low < 0.3
-    assert found.needed[64] == pytest.approx(3 * 64**power, rel=0.15)
+    fit = s.exponent(curves)
+    assert fit.value == pytest.approx(power, abs=0.1)
+    assert fit.low <= power <= fit.high
+    assert fit.high - fit.low < 0.3
+    assert fit.needed[64] == pytest.approx(3 * 64**power, rel=0.15)
 
 
 def test_samples_needed_by_hand():
@@ -149,30 +184,54 @@ def test_samples_needed_by_hand():
         s.exponent(flat)
 
 
-def test_verdicts_turn_with_the_numbers(measured):
-    def verdict(name, **changed):
-        return {row.id: row.verdict for row in verdicts.claims(replace(results, **changed), "x")}.get(name)
+def changed(record, part, table, where, **values):
+    """The record with other values in the rows of one table that `where` chooses."""
+    content = record.parts[part]
+    columns = content["tables"][table]["columns"]
+    rows = [dict(zip(columns, row, strict=True)) for row in content["tables"][table]["rows"]]
+    rows = [list((row | values if where(row) else row).values()) for row in rows]
+    tables = {**content["tables"], table: {**content["tables"][table], "rows": rows}}
+    return Record({**record.parts, part: {**content, "tables": tables}})
 
-    results = measured[0]
-    assert verdict("X7") == "holds"
-    assert verdict("X6", samples=None) is None
-    assert verdict("X7", equality=[replace(each, loss=1e-6) for each in results.equality]) == "fails"
-    assert verdict("X5", starts={**results.starts, "independent": results.starts["equal"]}) == "holds"
-    assert verdict("X4", bars=[replace(cell, attention=cell.attention * 0.5) for cell in results.bars]) == "fails"
-    assert verdict("X3", maps=[replace(each, many_loss=each.many_loss * 0) for each in results.maps]) == "fails"
-    assert results.samples is not None
-    for value, expected in ((1.0, "holds"), (2.0, "fails")):
-        law = replace(results.samples.once_exponent, value=value, low=value - 0.1, high=value + 0.1)
-        assert verdict("X6", samples=replace(results.samples, once_exponent=law)) == expected
+
+@pytest.mark.parametrize(
+    ("claim", "part", "table", "where", "values", "verdict"),
+    [
+        ("X1", "one-step", "steps", lambda row: True, {"one_to_one": 20, "seeds": 20}, "holds"),
+        ("X1", "one-step", "steps", lambda row: True, {"one_to_one": 2, "seeds": 20}, "fails"),
+        ("X3", "maps", "map_seeds", lambda row: True, {"loss": 0.0}, "fails"),
+        ("X4", "one-step", "steps", lambda row: True, {"sharp": 10}, "fails"),
+        ("X4", "one-step", "steps", lambda row: True, {"sharp": 20, "seeds": 20}, "holds"),
+        ("X5", "angles", "angles", lambda row: row["angle"] == 180, {"together": 50}, "fails"),
+        ("X5", "angles", "angles", lambda row: row["angle"] == 90, {"together": 59}, "holds"),
+        ("X6", "samples-one-step", "exponents", lambda row: True, {"low": 0.9, "high": 1.1}, "holds"),
+        ("X6", "samples-one-step", "exponents", lambda row: True, {"low": 1.9, "high": 2.1}, "fails"),
+        ("X7", "equality", "equality", lambda row: True, {}, "holds"),
+        ("X7", "equality", "equality", lambda row: row["map"] == "erf", {"loss": 1e-6}, "fails"),
+        ("X8", "parity", "parity", lambda row: True, {"one_to_one": 4}, "fails"),
+        ("X10", "first-gradient", "first_gradient", lambda row: True, {"relevant": 1e-9}, "fails"),
+        ("B7", "samples-many-steps", "exponents", lambda row: True, {"low": 1.5, "high": 1.6}, "fails"),
+        ("B8", "parity", "parity", lambda row: True, {"one_to_one": 0, "seeds": 40}, "fails"),
+        ("B8", "parity", "parity", lambda row: True, {"one_to_one": 4}, "holds"),
+    ],
+)
+def test_verdicts_turn_with_the_numbers(record, claim, part, table, where, values, verdict):
+    given = evidence(changed(record, part, table, where, **values))[claim]
+    assert load_claims()[claim].rule.judge(to_plain(given.values)) == verdict
 
 
 def test_the_smallest_width_grows_slowly():
-    found = smallest_attention([32, 1024], range(20))
-    assert 2 <= found[32].width <= found[1024].width <= 4 * found[32].width
-    assert all(cell.one_to_one.value >= 0.75 for cell in found.values())
+    table = measure.smallest_attention({"bits": [32, 1024], "seeds": 20, "level": 0.75, "seed": 0}, Work(Path()))
+    small, large = table["smallest_attention"].rows
+    assert 2 <= small["width"] <= large["width"] <= 4 * small["width"]
+    assert all(row["one_to_one"] >= 15 for row in (small, large))
 
 
-def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
+def test_a_wrong_request_is_refused(tmp_path):
     (tmp_path / "file").write_text("mine")
     with pytest.raises(ValueError, match="cannot be written"):
-        run(StudyOptions(out=tmp_path / "file"))
+        xor.run(StudyOptions(out=tmp_path / "file"))
+    with pytest.raises(ValueError, match="there is no part nothing in this plan: there are equality, one-step"):
+        xor.run(StudyOptions(out=tmp_path / "out", parts=("nothing",)))
+    with pytest.raises(FileNotFoundError, match="holds no record"):
+        xor.run(StudyOptions(out=tmp_path / "out", record=tmp_path / "nowhere"))

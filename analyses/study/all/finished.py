@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from headlab.analyses.options.all import StudyOptions
+from headlab.analyses.tasks import task_entry
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def already(system: str, out: Path) -> Finished | None:
 
 def options_of(system: str, options: StudyOptions) -> Any:
     """What the study of one system is asked."""
-    kind = import_module(f"headlab.analyses.options.{system}").StudyOptions
+    kind = task_entry(system).options.StudyOptions
     data = {"images": options.images, "passages": options.passages} if system == "retrieval" else {}
     return kind(out=options.out / system, quick=options.quick, common=replace(options.common, json=True), **data)
 
@@ -44,6 +44,6 @@ def study(system: str, options: StudyOptions) -> Finished:
 
     torch.set_num_threads(1)
     try:
-        return Finished(system, import_module(f"headlab.analyses.study.{system}").run(options_of(system, options)))
+        return Finished(system, task_entry(system).study(options_of(system, options)))
     except Exception as error:
         return Finished(system, None, f"{type(error).__name__}: {error}")

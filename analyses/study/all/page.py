@@ -10,6 +10,7 @@ import numpy as np
 from headlab.analyses.claims import Claim, load_claims
 from headlab.analyses.study.all.finished import Finished
 from headlab.analyses.study.claims_section import rules_of
+from headlab.analyses.tasks import task_entry
 from headlab.interp.render import (
     Axis,
     ClaimRow,
@@ -25,12 +26,6 @@ from headlab.interp.render import (
     report_page,
 )
 
-ASKED = {
-    "esp": ("Endpoint selection", "Which end of an arc does a selector name?"),
-    "retrieval": ("Generalised retrieval", "How many heads does a function of D minima over a sequence need?"),
-    "xor": ("Sparse XOR", "Can one gradient step find two hidden bits?"),
-    "tree": ("Tree path-finding", "Which head looks up parents, and which one goes back down?"),
-}
 NOT_MEASURED = "not measured"
 
 
@@ -44,7 +39,8 @@ def rows_of(studies: Sequence[Finished]) -> list[dict[str, Any]]:
         row = measured.get(claim.id, {"verdict": None, "summary": "", "paper": "", "seeds": None})
         if row["verdict"] is None:
             why = f"the study failed: {failed[claim.system]}" if claim.system in failed else ""
-            row = row | {"summary": why, "verdict": "not in quick" if claim.id in skipped else NOT_MEASURED}
+            missing = "not tested" if claim.not_tested else NOT_MEASURED
+            row = row | {"summary": why, "verdict": "not in quick" if claim.id in skipped else missing}
         rows.append({"id": claim.id, "system": claim.system, "claim": claim.claim, **row})
     return rows
 
@@ -52,7 +48,7 @@ def rows_of(studies: Sequence[Finished]) -> list[dict[str, Any]]:
 def build_page(studies: Sequence[Finished], command: str) -> str:
     """The whole page; its links lead to the studies' own pages beside it."""
     rows = rows_of(studies)
-    judged = [row for row in rows if row["verdict"] not in (NOT_MEASURED, "not in quick")]
+    judged = [row for row in rows if row["verdict"] not in (NOT_MEASURED, "not in quick", "not tested")]
     counts = _counted(judged)
     done = [each for each in studies if each.results]
     chart = heads_chart(done)
@@ -67,7 +63,7 @@ def build_page(studies: Sequence[Finished], command: str) -> str:
         verdicts_label=f"{len(judged)} of {len(rows)} claims tested:",
         verdicts=counts,
         verdicts_link="#esp",
-        links=[(ASKED[each.system][0], f"{each.system}/index.html") for each in done],
+        links=[(task_entry(each.system).title, f"{each.system}/index.html") for each in done],
         hero=chart,
         sections=[_section(each, [row for row in rows if row["system"] == each.system]) for each in studies],
         footer=f"Offline report, no requests. Made by “{command}”; the studies took {number(round(seconds))} s.",
@@ -92,7 +88,8 @@ def _counted(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def _section(each: Finished, rows: Sequence[Mapping[str, Any]]) -> Section:
-    name, question = ASKED[each.system]
+    entry = task_entry(each.system)
+    name, question = entry.title, entry.question
     if each.results is None:
         return Section(f"{name}. {question}", "This study failed", each.failure, [_claims(rows)], anchor=each.system)
     return Section(
@@ -105,12 +102,13 @@ def _claims(rows: Sequence[Mapping[str, Any]]) -> Figure:
     shown = []
     for row in rows:
         claim = known[row["id"]]
-        paper = row["paper"] or ("our own finding" if claim.beyond else "no figure")
+        paper = row.get("paper") or claim.says or ("our own finding" if claim.beyond else "no figure")
         marks = [row["id"]]
         marks += [f"{row['seeds']} models"] if row["seeds"] else []
-        marks += ["the digest's figures are doubtful"] if claim.doubtful else []
+        marks += ["the paper's figures are known second-hand"] if claim.second_hand else []
         verdict = "not in quick" if row["verdict"] == NOT_MEASURED else row["verdict"]
-        text = row["summary"] or ("not measured in this run" if row["verdict"] == NOT_MEASURED else "")
+        text = row["summary"] or claim.not_tested
+        text = text or ("not measured in this run" if row["verdict"] == NOT_MEASURED else "")
         link = f"{row['system']}/index.html#claims"
         shown.append(ClaimRow(row["claim"], paper, text, verdict, detail=", ".join(marks), link=link))
     verdicts = dict.fromkeys(str(each.verdict) for each in shown)
@@ -128,7 +126,7 @@ def heads_chart(studies: Sequence[Finished]) -> Figure | None:
         heads = sorted(int(count) for count in table["values"])
         values = [np.asarray(table["values"][str(count)], dtype=float) for count in heads]
         middle = [float(np.median(one)) for one in values]
-        name = ASKED[each.system][0]
+        name = task_entry(each.system).title
         curve = Curve(
             heads,
             middle,

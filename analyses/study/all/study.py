@@ -16,11 +16,10 @@ from headlab.analyses.study.all.finished import Finished, already, options_of, s
 from headlab.analyses.study.all.page import build_page, rows_of
 from headlab.analyses.study.folder import require_folder, write_file
 from headlab.analyses.study.retrieval.real import wanted_sources
-from headlab.analyses.systems import SYSTEMS
+from headlab.analyses.tasks import TASKS
 from headlab.interp.errors import RequestError, WorkFailed
 from headlab.models.bundle import write_json
 
-LONGEST_FIRST = ("tree", "retrieval", "xor", "esp")
 REQUEST = "request.json"
 
 
@@ -38,15 +37,15 @@ def run(options: StudyOptions, report: Report | None = None) -> dict[str, Any]:
     wanted_sources(options_of("retrieval", options))  # a wrong place is said before hours of training
     require_folder(options.out)
     _require_same_request(options)
-    found = {system: done for system in SYSTEMS if (done := already(system, options.out / system))}
-    waiting = [system for system in LONGEST_FIRST if system not in found]
+    found = {system: done for system in TASKS if (done := already(system, options.out / system))}
+    waiting = [system for system in sorted(TASKS, key=lambda name: -TASKS[name].minutes) if system not in found]
     if report:
-        report("studies", len(found), len(SYSTEMS))
+        report("studies", len(found), len(TASKS))
     for done in _side_by_side(waiting, options):
         found[done.system] = done
         if report:
-            report("studies", len(found), len(SYSTEMS))
-    ordered = [found[system] for system in SYSTEMS]
+            report("studies", len(found), len(TASKS))
+    ordered = [found[system] for system in TASKS]
     results = {
         "claims": rows_of(ordered),
         "skipped": [name for each in ordered if each.results for name in each.results["skipped"]],

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
 
+from headlab.analyses.study.frame import Work
+from headlab.analyses.study.record import Measured, Table
 from headlab.interp.errors import RequestError
 from headlab.interp.statistics import Estimate, slope
-from headlab.models.xor.descent import Rule, descend, step
-from headlab.models.xor.ensemble import default_width, draw, step_size
+from headlab.models.xor.descent import DescentRule, descend, step
+from headlab.models.xor.ensemble import draw, step_size
 from headlab.models.xor.samples import draw_samples, gradients_by_sample_count, sample_objective
 from headlab.models.xor.task import XorTask
 
@@ -48,14 +50,50 @@ class Exponent:
     fit: Estimate
 
 
+def samples(config: Mapping[str, Any], work: Work) -> Measured:
+    """Every curve of `curves`, and the exponents with which the samples needed grow over them."""
+    first, curves = config["seed"], []
+    for each in config["curves"]:
+        measure = one_step_curve if each["method"] == "one step" else many_step_curve
+        seeds = range(first, first + each["seeds"])
+        curves.append(measure(each["bits"], seeds, each["counts"], width=each["width"]))
+    rows = [
+        {
+            "method": each["method"],
+            "bits": curve.bits,
+            "width": curve.width,
+            "samples": count,
+            "seeds": len(curve.one_to_one),
+            "one_to_one": int(curve.one_to_one[:, k].sum()),
+            "on_support": int(curve.on_support[:, k].sum()),
+        }
+        for each, curve in zip(config["curves"], curves, strict=True)
+        for k, count in enumerate(curve.counts)
+    ]
+    method = config["curves"][0]["method"]
+    fits = {(which, by): exponent(curves, which=which, by=by, seed=first) for which, by in config["exponents"]}
+    about = {(which, by): {"method": method, "which": which, "by": by} for which, by in fits}
+    exponents = [
+        about[key] | {"value": fit.value, "low": fit.low, "high": fit.high, "level": fit.level, "fit": fit.fit.value}
+        for key, fit in fits.items()
+    ]
+    needed_rows = [
+        about[key] | {"size": size, "samples": count} for key, fit in fits.items() for size, count in fit.needed.items()
+    ]
+    return {
+        "samples": Table(rows),
+        "exponents": Table(exponents),
+        "samples_needed": Table(needed_rows),
+    }
+
+
 def one_step_curve(
-    bits: int, seeds: Sequence[int], counts: Sequence[int], *, width: int | None = None, data_seed: int = 0
+    bits: int, seeds: Sequence[int], counts: Sequence[int], *, width: int, data_seed: int = 0
 ) -> SampleCurve:
     """One large step on the first n samples, for every n of `counts`, from the antisymmetric start."""
     task = XorTask(bits)
-    width = default_width(bits) if width is None else width
     models = draw(task, width=width, seeds=tuple(seeds), dtype=torch.float32)
-    rule = Rule("plain", step_size(task, width))
+    rule = DescentRule("plain", step_size(task, width))
     rows = []
     for _, gradient in gradients_by_sample_count(models, list(counts), seed=data_seed):
         placed = models.with_queries(step(models, rule, gradient)).placement()
@@ -69,13 +107,13 @@ def many_step_curve(
     seeds: Sequence[int],
     counts: Sequence[int],
     *,
+    width: int,
     steps: int = 150,
     length: float = 0.5,
-    width_of: Callable[[int], int] = default_width,
     data_seed: int = 0,
 ) -> SampleCurve:
     """Normalised steps on n fixed samples, for every n of `counts`, each n with samples of its own."""
-    task, width = XorTask(bits), width_of(bits)
+    task = XorTask(bits)
     at_once = max(1, MOST_NUMBERS // (bits * max(counts)))
     right, support = [], []
     for first in range(0, len(seeds), at_once):
@@ -83,7 +121,9 @@ def many_step_curve(
         rows = []
         for count in counts:
             objective = sample_objective(draw_samples(models, count, seed=data_seed))
-            done = descend(models, Rule("normalised", length), steps, objective=objective, record=lambda number: False)
+            done = descend(
+                models, DescentRule("normalised", length), steps, objective=objective, record=lambda number: False
+            )
             placed = done.final.placement()
             rows.append((placed.one_to_one.numpy(), placed.on_support.numpy()))
         right.append(np.stack([row[0] for row in rows], axis=1))
@@ -143,20 +183,3 @@ def exponent(
     low, high = (float(end) for end in np.quantile(slopes, (0.025, 0.975)))
     value = float(np.polyfit(logs, values, 1)[0])
     return Exponent(value, min(low, value), max(high, value), level, found, slope(logs, values))
-
-
-def sample_curves(
-    plan: Sequence[tuple[int, int, Sequence[float]]],
-    measure: Callable[[int, Sequence[int], Sequence[int]], SampleCurve],
-    *,
-    first_seed: int = 0,
-    power: int,
-    progress: Callable[[], None] = lambda: None,
-) -> list[SampleCurve]:
-    """A curve per (bits, seeds, factors) of `plan`, with counts factor * bits^power."""
-    curves = []
-    for bits, seeds, factors in plan:
-        counts = [max(1, round(factor * bits**power)) for factor in factors]
-        curves.append(measure(bits, range(first_seed, first_seed + seeds), counts))
-        progress()
-    return curves

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from headlab.analyses.sweep import configuration
 from headlab.analyses.sweep.configuration import Configuration, known_options
 from headlab.analyses.sweep.grid import Sweep, find, read, shipped
 from headlab.analyses.sweep.plot import MOST_LINES
+from headlab.analyses.tasks import TASKS
 
 
 def written(tmp_path, text):
@@ -61,7 +61,7 @@ def test_the_key_holds_everything_that_decides_a_run(tmp_path, monkeypatch):
     assert one.key(0) == Configuration.of("esp", {"graph": str(graph)}).key(0)  # two heads are the default
     graph.write_text("b a\n")
     keys.add(Configuration.of("esp", {"graph": str(graph), "heads": 2}).key(0))
-    monkeypatch.setattr(configuration, "RESULT_VERSIONS", {"esp": 2})
+    monkeypatch.setitem(TASKS, "esp", replace(TASKS["esp"], result_version=2))
     keys.add(Configuration.of("esp", {"graph": str(graph), "heads": 2}).key(0))
     assert len(keys) == 5
 

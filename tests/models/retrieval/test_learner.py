@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from headlab.interp.model import run
+from headlab.models import runs
 from headlab.models.checkpoints import load
 from headlab.models.learner import Learner
 from headlab.models.retrieval import recipes
@@ -11,7 +12,7 @@ from headlab.models.retrieval.architecture import architecture, start
 from headlab.models.retrieval.evaluation import evaluate
 from headlab.models.retrieval.family import nearest_points, sum_of_maxima
 from headlab.models.retrieval.learner import RetrievalLearner, draw_data, prefixes
-from headlab.models.retrieval.recipes import Trained, one_at_a_time, recipe, train
+from headlab.models.retrieval.recipes import TrainedModels, one_at_a_time, recipe, train
 from headlab.models.retrieval.runs import train_and_save
 from headlab.models.retrieval.task import RetrievalTask
 from headlab.models.training import fit
@@ -88,7 +89,7 @@ def test_other_architectures_train_one_after_the_other(family, layers: int) -> N
         data=data,
         progress=lambda step, steps: seen.append((step, steps)),
     )
-    assert isinstance(made, Trained)
+    assert isinstance(made, TrainedModels)
     assert len(made.models) == len(made.runs) == len(made.nmse) == 2
     assert seen[-1] == (6, 6)
     answers = run(made.models[1], data.validation)[:, -1, 0].detach()
@@ -126,7 +127,7 @@ class BrokenOff(Exception):
 @pytest.mark.parametrize("layers", [1, 2])
 def test_a_training_that_was_broken_off_resumes_to_the_same_result(tmp_path, monkeypatch, layers: int) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.setattr(recipes, "PAUSE", 4)
-    monkeypatch.setattr(recipes, "SAVE_EVERY", 0.0)
+    monkeypatch.setattr(runs, "SAVE_EVERY", 0.0)
     task, design = RetrievalTask(FAMILY), architecture(FAMILY, 2, layers=layers)
     plan = recipe("quick", steps=18, batch=8)
 
