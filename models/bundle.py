@@ -2,8 +2,8 @@
 
 Tensor files are named after their content and the manifest names them. A new bundle is made beside its place and
 renamed into it; an existing one changes in the one moment in which its manifest is replaced. Whoever reads, also after
-a kill at any point, finds the old bundle or the new one. The manifest has the checksums of the tensor files and one
-of itself. Nothing is ever unpickled.
+a kill at any point, finds the old bundle or the new one. The manifest has the checksums of the tensor files and one of
+itself, so that no edited word of it passes for what was written. Nothing is ever unpickled.
 """
 
 from __future__ import annotations

@@ -17,9 +17,9 @@ from headlab.interp.errors import MissingFile, RequestError, UnknownName
 
 MANIFEST = "checkpoint.json"
 FORMAT = 1
+CHECKSUM = "sha256"
 KIND = "checkpoint"
 RUNS = "runs.json"
-CHECKSUM = "sha256"
 DTYPES = ("float32", "float64", "float16", "bfloat16")
 # What a checkpoint's manifest holds, with the types that JSON gives it.
 FIELDS: Mapping[str, tuple[type, ...]] = {
@@ -33,13 +33,6 @@ FIELDS: Mapping[str, tuple[type, ...]] = {
     "metrics": (dict,),
     "history": (list,),
 }
-
-
-def signed(data: Mapping[str, Any]) -> dict[str, Any]:
-    """`data` with the checksum of its canonical JSON."""
-    unsigned = {key: value for key, value in data.items() if key != CHECKSUM}
-    content = json.dumps(unsigned, sort_keys=True, separators=(",", ":"))
-    return {**unsigned, CHECKSUM: hashlib.sha256(content.encode()).hexdigest()}
 
 
 def read(directory: str | Path, kind: str, *, name: str = MANIFEST) -> dict[str, Any]:
@@ -64,13 +57,13 @@ def read(directory: str | Path, kind: str, *, name: str = MANIFEST) -> dict[str,
     manifest = read_json(path)
     if not isinstance(manifest, dict) or not isinstance(manifest.get("format"), int) or "kind" not in manifest:
         raise RequestError(f"'{directory}' is not a headlab {kind}: its {name} was written by something else")
-    number = manifest["format"]
-    if number != FORMAT:
-        age = "newer" if number > FORMAT else "older"
-        remedy = "install a newer headlab" if number > FORMAT else "train or build it again"
+    version = manifest["format"]
+    if version != FORMAT:
+        age = "newer" if version > FORMAT else "older"
+        remedy = "install a newer headlab" if version > FORMAT else "train or build it again"
         raise RequestError(
-            f"'{directory}' has {kind} format {number}, {age} than the format {FORMAT} "
-            f"that this headlab reads: {remedy}"
+            f"'{directory}' has {kind} format {version}, {age} than the format {FORMAT} that this headlab reads: "
+            f"{remedy}"
         )
     if manifest["kind"] != kind:
         raise RequestError(f"'{directory}' holds a {manifest['kind']}, not a {kind}")
@@ -146,6 +139,13 @@ def resolve(directory: str | Path) -> Path:
     if not (directory / RUNS).is_file():
         return directory
     return directory / Path(str(load_runs(directory)["best"])).name
+
+
+def signed(data: Mapping[str, Any]) -> dict[str, Any]:
+    """`data` with the checksum of its canonical JSON."""
+    unsigned = {key: value for key, value in data.items() if key != CHECKSUM}
+    content = json.dumps(unsigned, sort_keys=True, separators=(",", ":"))
+    return {**unsigned, CHECKSUM: hashlib.sha256(content.encode()).hexdigest()}
 
 
 def read_json(path: Path) -> Any:

@@ -25,7 +25,6 @@ from headlab.models.checkpoints import (
     weights_of,
 )
 from headlab.models.hooked import Architecture, build, initialise
-from headlab.models.manifest import signed
 
 CONFIG = {"n_layers": 1, "n_heads": 2, "d_model": 8, "d_head": 4, "n_ctx": 4, "d_vocab": 7, "attn_only": True}
 TIED = Architecture({**CONFIG, "normalization_type": "LNPre"}, {"unembed": {"part": "TiedUnembed"}}, ("unembed.b_U",))
@@ -144,7 +143,7 @@ def test_a_folder_of_many_runs_means_its_best(tmp_path):
 def rewritten(directory, **changes):
     path = directory / bundle.MANIFEST
     manifest = json.loads(path.read_text())
-    path.write_text(json.dumps(signed({**manifest, **changes})))
+    path.write_text(json.dumps(bundle.signed({**manifest, **changes})))
     return directory
 
 
@@ -165,7 +164,7 @@ def test_checkpoints_that_cannot_be_loaded(tmp_path):
         load(rewritten(directory, format=7))
     manifest = json.loads((directory / bundle.MANIFEST).read_text()) | {"format": 1}
     del manifest["task"]
-    (directory / bundle.MANIFEST).write_text(json.dumps(signed(manifest)))
+    (directory / bundle.MANIFEST).write_text(json.dumps(bundle.signed(manifest)))
     with pytest.raises(ValueError, match=r"is damaged: its checkpoint\.json has no 'task'"):
         load(directory)
 
