@@ -78,7 +78,7 @@ def _shown(answer: int | None) -> int | str:
 def read_errors(path: str | Path) -> pd.DataFrame:
     """A CSV or Parquet table of errors: columns heads (or h), error (or nmse) and, where lengths vary, length (or T).
 
-    Raises FileNotFoundError naming the file, and ValueError where it is no such table.
+    Raises FileNotFoundError naming the file, and ValueError where it is not such a table.
     """
     path = Path(path)
     if not path.is_file():
@@ -86,7 +86,7 @@ def read_errors(path: str | Path) -> pd.DataFrame:
     try:
         frame = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
     except (ValueError, OSError) as error:
-        raise RequestError(f"'{path}' is no table that can be read: {str(error).splitlines()[0]}") from None
+        raise RequestError(f"'{path}' is not a table that can be read: {str(error).splitlines()[0]}") from None
     return frame
 
 

@@ -109,7 +109,7 @@ def ablate_heads(
     """
     if kind == "patch":
         raise UnknownName(
-            "patch is no ablation: use headlab.interp.patching.patch_sweep, which takes a source and a destination"
+            "patch is not an ablation: use headlab.interp.patching.patch_sweep, which takes a source and a destination"
         )
     intervention = Intervention(
         kind,

@@ -1,4 +1,4 @@
-"""The one door to transformer-lens: an architecture on paper becomes a HookedTransformer.
+"""The one place that reaches transformer-lens: an architecture on paper becomes a HookedTransformer.
 
 An `Architecture` is plain data (it goes into checkpoints as JSON): the fields of a HookedTransformerConfig, the parts
 that the task replaces, and the parameters that do not train.

@@ -127,8 +127,8 @@ def _optimiser(leaves: Mapping[str, Tensor], recipe: Recipe) -> torch.optim.Opti
 
 def _measured(learner: Learner, losses: Tensor) -> dict[str, Tensor]:
     with torch.no_grad():
-        found = {"loss": losses.detach(), **learner.measure()}
-    return {name: value.to("cpu", torch.float64) for name, value in found.items()}
+        measures = {"loss": losses.detach(), **learner.measure()}
+    return {name: value.to("cpu", torch.float64) for name, value in measures.items()}
 
 
 def _require_finite(losses: Tensor, seeds: Sequence[int], step: int, recipe: Recipe) -> None:

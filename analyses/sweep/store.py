@@ -47,7 +47,7 @@ class Store:
             self._owner = FileLock(folder / OWNERS / self._name)
             with self._lock:
                 self._path.touch()
-                self._mend()
+                self._repair()
         except OSError as error:
             raise RequestError(
                 f"the folder '{folder}' cannot be written ({error.strerror}): choose another --out"
@@ -154,7 +154,7 @@ class Store:
             done += len(content)
         self._read = (found.st_ino, done)
 
-    def _mend(self) -> None:
+    def _repair(self) -> None:
         """Read everything, and move the lines that are no results out of the way."""
         good, bad = [], []
         for line in self._path.read_bytes().splitlines(keepends=True):
@@ -244,7 +244,7 @@ def line_of(row: Row) -> bytes:
 
 
 def parse(line: bytes) -> Row | None:
-    """The row of a line; None where it is no row, or not the one that was written."""
+    """The row of a line; None where it is not a row, or not the one that was written."""
     try:
         row = json.loads(line)
         body = {key: value for key, value in row.items() if key != "sum"}

@@ -25,14 +25,14 @@ FIGURES = ("seeds", "failed", "median", "interval", "interval_level", "success",
 
 def frame(units: Sequence[Unit], store: Store) -> pd.DataFrame:
     """One row a finished run of these units: task, options, seed, figures, seconds. Failed runs are left out."""
-    found = [store.rows[key] for unit in units for key in unit.run_keys if key in store.rows]
-    return pd.DataFrame([_flat(row) for row in found if row["error"] is None])
+    collected = [store.rows[key] for unit in units for key in unit.run_keys if key in store.rows]
+    return pd.DataFrame([_flat(row) for row in collected if row["error"] is None])
 
 
 def _flat(row: Row) -> dict[str, Any]:
     options = {name: _cell(value) for name, value in row["options"].items()}
-    told = {name: row[name] for name in ("seconds", "together", "engine", "host", "device", "when", "key")}
-    return {"task": row["task"], **options, "seed": row["seed"], **row["measured"], **told}
+    facts = {name: row[name] for name in ("seconds", "together", "engine", "host", "device", "when", "key")}
+    return {"task": row["task"], **options, "seed": row["seed"], **row["measured"], **facts}
 
 
 def _cell(value: Any) -> Any:
@@ -92,13 +92,13 @@ def groups(sweep: Sweep, units: Sequence[Unit], store: Store, measure: str | Non
     varied = (
         [name for name in sweep.varied if name != "task"] if len({g.task for g in sweep.grids}) == 1 else sweep.varied
     )
-    found: dict[str, tuple[dict[str, Any], list[Row]]] = {}
+    collected: dict[str, tuple[dict[str, Any], list[Row]]] = {}
     for unit in units:
         options = {"task": unit.configuration.task, **unit.configuration.options}
         setting = {name: _cell(options.get(name)) for name in varied}
-        rows = found.setdefault(repr(setting), (setting, []))[1]
+        rows = collected.setdefault(repr(setting), (setting, []))[1]
         rows += [store.rows[key] for key in unit.run_keys if key in store.rows]
-    return [_group(setting, rows, measure) for setting, rows in found.values()]
+    return [_group(setting, rows, measure) for setting, rows in collected.values()]
 
 
 def _group(setting: dict[str, Any], rows: Sequence[Row], measure: str) -> Group:

@@ -57,7 +57,7 @@ def trees(options: BuildOptions | TrainOptions, *, split: str = "labelling") -> 
 def build(options: BuildOptions) -> Checkpoint:
     """Construct, evaluate and save. Raises KeyError for another variant, ValueError for impossible trees or labels."""
     tree = TreeTask(trees(options), "backward" if options.variant == "backward" else "forward")
-    made = construct(
+    construction = construct(
         tree,
         options.variant,
         beta=options.beta,
@@ -66,21 +66,21 @@ def build(options: BuildOptions) -> Checkpoint:
         dtype=options.dtype,
         device=options.common.device,
     )
-    checkpoint = checkpoint_of(made, tree, options.common.seed)
+    checkpoint = checkpoint_of(construction, tree, options.common.seed)
     return replace(checkpoint, directory=save(options.out, checkpoint))
 
 
-def checkpoint_of(made: Constructed, tree: TreeTask, seed: int) -> Checkpoint:
+def checkpoint_of(construction: Constructed, tree: TreeTask, seed: int) -> Checkpoint:
     """A constructed model as a checkpoint, evaluated on 200 trees."""
-    metrics = evaluate_model(made.model, tree, seed=seed, count=200).to_json()
+    metrics = evaluate_model(construction.model, tree, seed=seed, count=200).to_json()
     return Checkpoint(
-        model=made.model,
-        architecture=made.architecture,
+        model=construction.model,
+        architecture=construction.architecture,
         task=tree.name,
         task_options=tree.options(),
-        variant=made.variant,
+        variant=construction.variant,
         seed=seed,
-        metrics=metrics | {"options": dict(made.options), "notes": dict(made.notes)},
+        metrics=metrics | {"options": dict(construction.options), "notes": dict(construction.notes)},
     )
 
 
@@ -168,8 +168,10 @@ def training(options: TrainOptions, device: str) -> Training:
 
 def evaluate(checkpoint: Checkpoint, *, seed: int = 0, count: int | None = None) -> dict[str, Any]:
     """The JSON of `headlab evaluate`: teacher-forced, which is right exactly where generation is."""
-    found = evaluate_model(checkpoint.model, task(checkpoint), seed=seed, count=EVALUATED if count is None else count)
-    return {"task": "tree", **found.to_json()}
+    evaluation = evaluate_model(
+        checkpoint.model, task(checkpoint), seed=seed, count=EVALUATED if count is None else count
+    )
+    return {"task": "tree", **evaluation.to_json()}
 
 
 def constructed(checkpoint: Checkpoint) -> Constructed | None:

@@ -47,7 +47,7 @@ def parse_edge_list(text: str, where: str) -> nx.MultiDiGraph:
     """An arc a line: tail, then head, set apart by a tab (labels may then hold spaces) or by any white space.
 
     A line that begins with '#' or '%' is a comment; a third column is taken only as networkx's `{...}` of edge data,
-    which is left aside. ValueError names the first line that is no arc.
+    which is left aside. ValueError names the first line that is not an arc.
     """
     graph = nx.MultiDiGraph()
     for number, line in enumerate(text.split("\n"), start=1):

@@ -145,7 +145,7 @@ def _decoded(data: bytes, name: str, path: Path) -> np.ndarray:
     try:
         picture = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
     except (UnidentifiedImageError, OSError):
-        raise RequestError(f"{name} in '{path}' is no picture that can be read") from None
+        raise RequestError(f"{name} in '{path}' is not a picture that can be read") from None
     if picture.shape[0] != picture.shape[1]:
         raise RequestError(f"{name} in '{path}' is {picture.shape[1]} x {picture.shape[0]}: pictures must be square")
     return picture.transpose(2, 0, 1)

@@ -48,7 +48,7 @@ class GivenTree:
 def from_graph(graph: nx.Graph) -> GivenTree:
     """The tree that a directed graph is, arcs from parent to child; an undirected one is rooted at its first node.
 
-    Raises ValueError, naming the cycle, the second root or the node with two parents, where it is no rooted tree, and
+    Raises RequestError with the cycle, the second root or a node of two parents, where it is not a rooted tree, and
     where it has one node only.
     """
     if graph.number_of_nodes() < 2:
@@ -59,14 +59,14 @@ def from_graph(graph: nx.Graph) -> GivenTree:
     except nx.NetworkXNoCycle:
         pass
     else:
-        raise RequestError(f"the graph is no tree: it has the cycle {' -> '.join([*cycle, cycle[0]])}")
+        raise RequestError(f"the graph is not a tree: it has the cycle {' -> '.join([*cycle, cycle[0]])}")
     for node in tree:
         above = sorted(str(parent) for parent in tree.predecessors(node))
         if len(above) > 1:
-            raise RequestError(f"the graph is no tree: '{node}' has more than one parent: {', '.join(above)}")
+            raise RequestError(f"the graph is not a tree: '{node}' has more than one parent: {', '.join(above)}")
     roots = [node for node in tree if not list(tree.predecessors(node))]
     if len(roots) > 1:
-        raise RequestError(f"the graph is no tree: beside the root '{roots[0]}' it has a second root '{roots[1]}'")
+        raise RequestError(f"the graph is not a tree: beside the root '{roots[0]}' it has a second root '{roots[1]}'")
     order = [roots[0], *(child for _, child in nx.bfs_edges(tree, roots[0]))]
     number = {node: k for k, node in enumerate(order)}
     parent = [ROOT, *(number[next(iter(tree.predecessors(node)))] for node in order[1:])]
@@ -76,16 +76,16 @@ def from_graph(graph: nx.Graph) -> GivenTree:
 def _rooted_at_first(graph: nx.Graph) -> nx.DiGraph:
     loops = [str(node) for node, _ in nx.selfloop_edges(graph)]
     if loops:
-        raise RequestError(f"the graph is no tree: it has the cycle {loops[0]} -> {loops[0]}")
+        raise RequestError(f"the graph is not a tree: it has the cycle {loops[0]} -> {loops[0]}")
     first = next(iter(graph))
     cycles = nx.cycle_basis(graph)
     if cycles:
         cycle = [str(node) for node in cycles[0]]
-        raise RequestError(f"the graph is no tree: it has the cycle {' -> '.join([*cycle, cycle[0]])}")
+        raise RequestError(f"the graph is not a tree: it has the cycle {' -> '.join([*cycle, cycle[0]])}")
     reached = nx.bfs_tree(graph, first)
     if len(reached) < len(graph):
         second = next(node for node in graph if node not in reached)
-        raise RequestError(f"the graph is no tree: beside the root '{first}' it has a second root '{second}'")
+        raise RequestError(f"the graph is not a tree: beside the root '{first}' it has a second root '{second}'")
     return reached
 
 
