@@ -26,6 +26,7 @@ import tyro
 
 from headlab.analyses.options import instruments
 from headlab.analyses.options.all import StudyOptions as StudyOfAllOptions
+from headlab.analyses.options.calibrate import Calibrate
 from headlab.analyses.options.retrieval import HeadsNeeded
 from headlab.analyses.options.sweep import SweepOptions
 from headlab.analyses.tasks import TASKS, task_entry
@@ -72,6 +73,7 @@ def commands() -> dict[str, Any]:
         "sweep": SweepOptions,
         "claims": instruments.Claims,
         "bench": instruments.Bench,
+        "calibrate": Calibrate,
         "notebooks": instruments.Notebooks,
     }
 

@@ -42,7 +42,7 @@ class EdgeCone:
             names += hooks_for(wiring.model, COMPONENT[port], layers)
             self.grids[port] = grid(wiring.model, COMPONENT[port], position_count=wiring.positions, layers=layers)
         logits, self.old = activations(wiring.model, wiring.inputs, list(dict.fromkeys(names)))
-        self.cone = Cone(wiring.model, read, logits, self.old, first=0)
+        self.cone = Cone(wiring.model, read, logits[:, list(read)], self.old, first=0)
 
     def sweep(self, edges: Sequence[Edge], rows: Sequence[int]) -> Iterator[tuple[list[int], Tensor]]:
         """For `rows` of `edges`, in chunks: the rows, and their logits [row, example, read, vocabulary]."""

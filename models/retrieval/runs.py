@@ -62,7 +62,7 @@ def train_and_save(
         progress=progress,
         folder=folder,
     )
-    recipe = plan.to_json() | summary(architecture) | {"examples": examples, "data_seed": data_seed, "grow": grow}
+    recipe = {**plan.to_json(), **summary(architecture), "examples": examples, "data_seed": data_seed, "grow": grow}
     results = []
     for index, seed in enumerate(seeds):
         together = len(trained.runs) == 1 and len(seeds) > 1

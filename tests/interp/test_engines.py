@@ -333,9 +333,9 @@ def test_cone_checks_itself_at_construction():
     with untouched(model):
         logits, held = activations(model, inputs, hooks_for(model, "z", (0, 1)))
         first = first_block("z", (0, 1))
-        assert torch.equal(Cone(model, [4], logits, held, first=first).baseline, logits[:, [4]])
+        assert torch.equal(Cone(model, [4], logits[:, [4]], held, first=first).baseline, logits[:, [4]])
         with pytest.raises(Unsupported, match="unpatched logits are"):
-            Cone(model, [4], logits + 1e-3, held, first=first)
+            Cone(model, [4], logits[:, [4]] + 1e-3, held, first=first)
 
 
 def test_expand_splits_long_sweeps_into_chunks():
@@ -345,8 +345,8 @@ def test_expand_splits_long_sweeps_into_chunks():
         logits, old = activations(model, inputs[1], hooks)
         _, new = activations(model, inputs[0], hooks)
         cells = Cells(grid(model, "z", position_count=5), old, new)
-        small = Expand(model, inputs[1], [4], logits, cells, budget=1)
-        large = Expand(model, inputs[1], [4], logits, cells)
+        small = Expand(model, inputs[1], [4], logits[:, [4]], cells, budget=1)
+        large = Expand(model, inputs[1], [4], logits[:, [4]], cells)
         parts = list(small.sweep(0, torch.arange(10)))
         ((_, whole),) = large.sweep(0, torch.arange(10))
     assert len(parts) == 10
