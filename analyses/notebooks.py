@@ -43,7 +43,7 @@ _MARKDOWN = re.compile(r"([\\*_`|$\[\]])")
 def sources(names: Sequence[str] = (), folder: Path | None = None) -> list[Path]:
     """The percent scripts of the notebooks in reading order; of `names` alone where some are given.
 
-    Raises FileNotFoundError where this is not a checkout, KeyError, with what there is, for an unknown name.
+    Raises MissingFile where this is not a checkout, UnknownName, with what there is, for an unknown name.
     """
     folder = FOLDER if folder is None else folder
     scripts = sorted(folder.glob("[0-9]*.py"))

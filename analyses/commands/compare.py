@@ -23,7 +23,7 @@ PROBES = 512
 def run(options: Compare) -> dict[str, Any]:
     """The JSON of `headlab compare`; the examples are those of DIR_A's task.
 
-    Raises ValueError where the two are of different tasks, or of different graphs, vocabularies or lengths.
+    Raises RequestError where the two are of different tasks, or of different graphs, vocabularies or lengths.
     """
     a, b = (load_with_heads(directory, options.common.device) for directory in (options.dir_a, options.dir_b))
     if a.task != b.task:

@@ -18,7 +18,7 @@ FORMATS = (".html", ".svg", ".png")
 
 
 def run(options: Render) -> dict[str, Any]:
-    """Write the file and say what is in it. Raises ValueError for another format, IndexError for no such example."""
+    """Write the file and say what is in it. Raises RequestError for another format, IndexError for no such example."""
     if options.out.suffix not in FORMATS:
         raise RequestError(f"'{options.out}' has no known format: end its name in {', '.join(FORMATS)}")
     checkpoint = load_with_heads(options.dir, options.common.device)

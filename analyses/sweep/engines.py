@@ -90,7 +90,7 @@ class Engine:
 
 @contextmanager
 def opened(name: str, *, address: str | None = None, workers: int | None = None) -> Iterator[Engine]:
-    """The engine `name`. Raises ValueError with one sentence: an engine that is not installed (naming the extra), an
+    """The engine `name`. Raises RequestError with one sentence: an engine that is not installed (naming the extra), an
     address that is missing, superfluous or does not answer, fewer than one worker.
     """
     if workers is not None and workers < 1:
@@ -190,7 +190,7 @@ def _in_time(connect: Callable[[], Any]) -> Any:
 
 
 def _knock(address: str, name: str) -> None:
-    """Raise ValueError where nobody listens at an address within the time."""
+    """Raise RequestError where nobody listens at an address within the time."""
     parts = urlsplit(address if "://" in address else f"//{address}")
     try:
         host, port = parts.hostname, parts.port

@@ -26,7 +26,7 @@ SUCCESS = "success"
 def chart(sweep: Sweep, units: Sequence[Unit], store: Store, measure: str | None = None) -> Figure:
     """The chart of a sweep: its x, y and scale are those of the file's [plot], else heads and error.
 
-    Raises ValueError where x does not vary, is not a number, or there would be more than MOST_LINES lines.
+    Raises RequestError where x does not vary, is not a number, or there would be more than MOST_LINES lines.
     """
     y = measure or sweep.plot.get("y", FIGURE)
     x = sweep.plot.get("x", "heads" if "heads" in sweep.varied else next(iter(sweep.varied), "heads"))

@@ -85,7 +85,7 @@ class Group:
 def groups(sweep: Sweep, units: Sequence[Unit], store: Store, measure: str | None = None) -> list[Group]:
     """One group for every setting of the options that vary, in the file's order.
 
-    Raises ValueError where nothing was run yet, KeyError for a figure that was not measured.
+    Raises RequestError where nothing was run yet, UnknownName for a figure that was not measured.
     """
     runs = _some(units, store)
     measure = _measured(runs, measure)
@@ -119,7 +119,7 @@ def compare(
     their seed are pairs, tested by random signs of their differences. One row for each setting of the other options,
     and one for all pairs together.
 
-    Raises ValueError for settings that are not two of one option that varies, or that have no pairs.
+    Raises RequestError for settings that are not two of one option that varies, or that have no pairs.
     """
     runs = _some(units, store)
     measure = _measured(runs, measure)

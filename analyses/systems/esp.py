@@ -30,7 +30,7 @@ def task(checkpoint: Checkpoint) -> EspTask:
 
 
 def build(options: BuildOptions) -> Checkpoint:
-    """Construct, evaluate and save. Raises ValueError or KeyError where graph and variant do not go together."""
+    """Construct, evaluate and save. Raises RequestError or UnknownName where graph and variant do not go together."""
     esp = EspTask(read_graph(options.graph, memory=options.memory), options.induction)
     construction = construct(
         esp, options.variant, tied=options.tied, sink=options.sink, dtype=options.dtype, device=options.common.device

@@ -35,7 +35,7 @@ def task(checkpoint: Checkpoint) -> RetrievalTask:
 def read_target(path: str | Path) -> Family:
     """The target that a JSON file describes (see Family.options).
 
-    Raises FileNotFoundError, and ValueError naming the file where it is damaged or describes no target.
+    Raises MissingFile, and ValueError naming the file where it is damaged or describes no target.
     """
     try:
         description = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -49,7 +49,7 @@ def read_target(path: str | Path) -> Family:
 
 
 def build(options: BuildOptions) -> Checkpoint:
-    """Construct, evaluate and save. Raises KeyError for another variant, ValueError for an impossible target."""
+    """Construct, evaluate and save. Raises UnknownName for another variant, RequestError for an impossible target."""
     if options.variant not in VARIANTS:
         raise UnknownName(f"no variant '{options.variant}' of retrieval: there are {', '.join(VARIANTS)}")
     own = RetrievalTask(_family(options, options.common.seed))

@@ -46,7 +46,7 @@ def task(checkpoint: Checkpoint) -> TreeTask:
 
 
 def trees(options: BuildOptions | TrainOptions, *, split: str = "labelling") -> TreeSource:
-    """The trees that the options name. Raises ValueError or FileNotFoundError where there are none such."""
+    """The trees that the options name. Raises RequestError or FileNotFoundError where there are none such."""
     if options.tree is None:
         if options.goal is not None:
             raise RequestError("a goal is named in a given tree only: give the file with --tree, or leave --goal out")
@@ -56,7 +56,7 @@ def trees(options: BuildOptions | TrainOptions, *, split: str = "labelling") -> 
 
 
 def build(options: BuildOptions) -> Checkpoint:
-    """Construct, evaluate and save. Raises KeyError for another variant, ValueError for impossible trees or labels."""
+    """Construct, evaluate, save. Raises UnknownName for another variant, RequestError for trees or labels."""
     doubling = options.variant == POINTER_DOUBLING
     tree = TreeTask(
         trees(options),
@@ -93,7 +93,7 @@ def checkpoint_of(construction: Constructed, tree: TreeTask, seed: int) -> Check
 
 
 def plan(options: TrainOptions) -> Plan:
-    """What the options train. Raises ValueError where they do not go together."""
+    """What the options train. Raises RequestError where they do not go together."""
     if options.recipe == "curriculum" and (options.tree is not None or len(options.depth) < 2):
         raise RequestError("a curriculum needs two depths or more, e.g. --depth 3 5 7, and no --tree")
     if options.recipe in ("plain-descent", "frozen-labels") and (options.layers, options.form) != (1, "pair"):

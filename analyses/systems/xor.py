@@ -33,7 +33,7 @@ def task(checkpoint: Checkpoint) -> XorTask:
 
 
 def build(options: BuildOptions) -> Checkpoint:
-    """Construct, evaluate and save. Raises KeyError for another variant, ValueError for an impossible task or width."""
+    """Construct, evaluate, save. Raises UnknownName for another variant, RequestError for a task or width."""
     if options.variant != VARIANT:
         raise UnknownName(f"no variant '{options.variant}' of xor: there is {VARIANT}")
     xor = XorTask(options.bits, options.targets)
