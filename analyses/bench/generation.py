@@ -101,5 +101,5 @@ def work(make: Callable[[], Tensor], model: HookedTransformer, prompts: Tensor, 
 
 def _timed(make: Callable[[], Tensor]) -> tuple[float, Tensor]:
     started = time.process_time()
-    made = make()
-    return time.process_time() - started, made
+    outputs = make()
+    return time.process_time() - started, outputs

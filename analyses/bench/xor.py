@@ -56,16 +56,16 @@ def measure(case: XorCase, pairs: int) -> dict[str, Any]:
     for pair in range(pairs):
         began = time.process_time()
         if count is None:
-            _, found = sample_objective(task.examples().inputs.double()[None])(models)
+            _, relative_error = sample_objective(task.examples().inputs.double()[None])(models)
         else:
-            ((_, found),) = gradients_by_sample_count(models, [count], seed=1 + pair)
+            ((_, relative_error),) = gradients_by_sample_count(models, [count], seed=1 + pair)
         theirs = time.process_time() - began
         repeats = 50
         began = time.process_time()
         for _ in range(repeats):
             _, exact = population_objective(models)
         ours = (time.process_time() - began) / repeats
-        worst = max(worst, float((found - exact).norm() / exact.norm()))
+        worst = max(worst, float((relative_error - exact).norm() / exact.norm()))
         ratios.append(theirs / ours)
         own.append(ours)
         if theirs + ours > 20:
@@ -88,8 +88,8 @@ def measure(case: XorCase, pairs: int) -> dict[str, Any]:
 
 def _samples_for(models: Ensemble, exact: torch.Tensor, error: float) -> int:
     ((_, pilot),) = gradients_by_sample_count(models, [PILOT], seed=0)
-    found = float((pilot - exact).norm() / exact.norm())
-    return max(1, round(PILOT * (found / error) ** 2))
+    relative_error = float((pilot - exact).norm() / exact.norm())
+    return max(1, round(PILOT * (relative_error / error) ** 2))
 
 
 def growth() -> dict[str, Any]:

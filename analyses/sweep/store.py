@@ -32,7 +32,7 @@ class Store:
     """The results in a folder, and this process's claims on work; a context that lets go of them at its end.
 
     rows: key -> the run's row. damaged: lines that could not be read when the folder was opened; they were moved to
-    damaged.jsonl and their runs count as not done. Raises ValueError where the folder cannot be written.
+    damaged.jsonl and their runs count as not done. Raises RequestError where the folder cannot be written.
     """
 
     def __init__(self, folder: Path) -> None:
