@@ -15,6 +15,7 @@ from typing import Any
 
 from headlab.analyses.rules import VERDICTS, Rule, Verdict, judge_figure
 from headlab.interp.errors import UnknownName
+from headlab.interp.interval import Interval
 
 UNPORTED = ("tree", "retrieval")  # systems whose studies still return a `Measurement` with its verdict
 
@@ -63,14 +64,13 @@ class Claim:
 class Evidence:
     """What was measured for one claim.
 
-    values: the numbers that its rule reads, and what its sentence needs. interval: of the main figure at confidence
-    `level`, None where it is a count. seeds: how many, None where nothing is random.
+    values: the numbers that its rule reads, and what its sentence needs. interval: of the main figure, with the level
+    that it has; None where it is a count. seeds: how many, None where nothing is random.
     """
 
     values: Mapping[str, Any]
-    interval: tuple[float, float] | None = None
+    interval: Interval | None = None
     seeds: int | None = None
-    level: float = 0.95
 
 
 @dataclass(frozen=True)
@@ -83,12 +83,13 @@ class Measurement:
     measured: Mapping[str, Any]
     command: str
     paper: str = ""
-    interval: tuple[float, float] | None = None
+    interval: Interval | tuple[float, float] | None = None
     seeds: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The row of `headlab claims --json`."""
-        return asdict(self)
+        interval = None if self.interval is None else list(self.interval)
+        return {**asdict(self), "interval": interval, "level": getattr(self.interval, "level", None)}
 
     def to_row(self) -> dict[str, Any]:
         """The row of a study's table of claims: the figures as the sentence, the interval as two columns."""
@@ -170,8 +171,8 @@ def ledger_row(claim: Claim, evidence: Evidence, command: str) -> dict[str, Any]
         "summary": fill_plain(claim.evidence, values),
         "line": fill_plain(claim.line, values),
         "values": values,
-        "interval": to_plain(evidence.interval),
-        "level": evidence.level,
+        "interval": None if evidence.interval is None else list(evidence.interval),
+        "level": getattr(evidence.interval, "level", None),
         "seeds": evidence.seeds,
         "command": command,
     }

@@ -77,6 +77,11 @@ TASKS: dict[str, TaskEntry] = {
 }
 
 
+def tasks() -> dict[str, TaskEntry]:
+    """The tasks there are, by name."""
+    return dict(TASKS)
+
+
 def task_entry(name: str) -> TaskEntry:
     """The entry of the task `name`. Raises UnknownName, listing the tasks there are."""
     if name not in TASKS:

@@ -16,6 +16,7 @@ from rich.text import Text
 from headlab.analyses.claims import VERDICTS, Claim, choose, load_papers
 from headlab.analyses.options.instruments import Claims
 from headlab.interp.errors import RequestError
+from headlab.interp.interval import show_level
 
 NOT_MEASURED = "not measured here"
 SHIPPED = "the record that ships"
@@ -59,7 +60,7 @@ def _row(claim: Claim, measured: dict[str, Any] | None, shipped: dict[str, Any] 
         "tested_by": claim.tested_by or None,
         "not_tested": claim.not_tested or None,
         "verdict": "not tested" if claim.not_tested else None,
-        **dict.fromkeys(("summary", "line", "values", "interval", "seeds", "date", "version", "results")),
+        **dict.fromkeys(("summary", "line", "values", "interval", "level", "seeds", "date", "version", "results")),
         "command": f"headlab study {claim.system}",
         "shipped": _judged(claim, shipped),
     }
@@ -150,4 +151,5 @@ def _over(row: dict[str, Any]) -> str:
     if row["interval"] is None:
         return f" [{over}]"
     low, high = row["interval"]
-    return f" [{over}, {100 * row.get('level', 0.95):.0f} % interval {low:.3g} to {high:.3g}]"
+    level = "" if row.get("level") is None else f"{show_level(row['level'])} "
+    return f" [{over}, {level}interval {low:.3g} to {high:.3g}]"

@@ -34,7 +34,7 @@ def run(options: Patch) -> dict[str, Any]:
         progress=not options.common.json,
     )
     effect, normalised = result.effect(), result.normalised()
-    low, high = result.interval(seed=options.common.seed)
+    low, high = result.interval()
     runs = [f"as the task gives it ({len(contrast.source)} examples)", f"the same with another {contrast.factor}"]
     source, destination = runs if options.direction == "denoising" else runs[::-1]
     return {
@@ -49,8 +49,8 @@ def run(options: Patch) -> dict[str, Any]:
         "axes": {axis: _names(axis, result.labels[axis], contrast.positions) for axis in result.axes},
         "shape": list(effect.shape),
         "effect": effect.tolist(),
-        "low": low.tolist(),
-        "high": high.tolist(),
+        "low": None if len(contrast.source) == 1 else low.tolist(),
+        "high": None if len(contrast.source) == 1 else high.tolist(),
         "normalised": None if normalised is None else normalised.tolist(),
         "why_not_normalised": result.why_not(),
         "gap": result.gap(),
@@ -70,21 +70,24 @@ def _names(axis: str, labels: tuple[int, ...], positions: tuple[str, ...]) -> li
 def show(result: dict[str, Any]) -> None:
     """Print the twelve cells of the largest effects."""
     axes = list(result["axes"])
-    cells: list[tuple[list[Any], float, float, float, float | None]] = []
+    cells: list[tuple[list[Any], float, float | None, float | None, float | None]] = []
 
     def walk(effect: Any, low: Any, high: Any, share: Any, path: list[Any]) -> None:
         if len(path) == len(axes):
             cells.append((path, effect, low, high, share))
             return
         for i, label in enumerate(result["axes"][axes[len(path)]]):
-            walk(effect[i], low[i], high[i], None if share is None else share[i], [*path, label])
+            walk(effect[i], low and low[i], high and high[i], None if share is None else share[i], [*path, label])
 
     walk(result["effect"], result["low"], result["high"], result["normalised"], [])
     cells.sort(key=lambda cell: -abs(cell[1]))
     title = (
         f"{result['site']} patched, contrast {result['contrast']}, {result['direction']}: effect on {result['metric']}"
     )
-    rows = [[*path, effect, f"{low:.3g} to {high:.3g}", share] for path, effect, low, high, share in cells[:12]]
+    rows = [
+        [*path, effect, None if low is None else f"{low:.3g} to {high:.3g}", share]
+        for path, effect, low, high, share in cells[:12]
+    ]
     print_table([*axes, "effect", "95 % interval", "share of the gap"], rows, title=title)
     print(f"{len(cells)} cells, {result['pairs']} pairs, engine {result['engine']}; source: {result['source']}")
     for note in (*result["notes"], result["why_not_normalised"]):

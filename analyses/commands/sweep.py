@@ -13,11 +13,12 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from headlab.analyses.commands.tables import print_table
 from headlab.analyses.options.sweep import Sweep as Options
-from headlab.analyses.sweep import grid, plot, table
+from headlab.analyses.sweep import grid
 from headlab.analyses.sweep.engines import opened
 from headlab.analyses.sweep.run import failures, sweep
 from headlab.analyses.sweep.store import RESULTS, Store
 from headlab.interp.errors import RequestError
+from headlab.interp.interval import show_level
 
 ROOT = Path("out/sweeps")
 
@@ -34,6 +35,8 @@ def run(options: Options) -> dict[str, Any]:
     shows = options.table or options.plot or bool(options.compare)
     if shows and not (folder / RESULTS).is_file():
         raise RequestError(f"there are no results in '{folder}': run headlab sweep {options.file} first")
+    from headlab.analyses.sweep import plot, table  # pandas: a refused request does without
+
     units = asked.units()
     answer: dict[str, Any] = {"name": asked.name, "file": str(path), "out": str(folder)}
     with Store(folder) as store:
@@ -139,13 +142,15 @@ def _show_table(result: dict[str, Any]) -> None:
             *(row[name] for name in varied),
             row["seeds"],
             row["failed"],
-            _within(row["median"], row["interval"]),
-            _within(row["success"], row["success_interval"]),
+            _within(row["median"], row["interval"], row["interval_level"]),
+            _within(row["success"], row["success_interval"], 0.95),
             row["median_steps"],
         ]
         for row in rows
     ]
-    print_table(columns, shown, title=f"{result['name']}: median over seeds, share that succeeds, 95 % intervals")
+    print_table(
+        columns, shown, title=f"{result['name']}: median over seeds, share that succeeds, intervals with their level"
+    )
 
 
 def _show_comparison(result: dict[str, Any]) -> None:
@@ -158,17 +163,18 @@ def _show_comparison(result: dict[str, Any]) -> None:
             *row["setting"].values(),
             row["pairs"],
             *row["medians"],
-            _within(row["difference"], row["interval"]),
+            _within(row["difference"], row["interval"], row["interval_level"]),
             row["p_value"],
         ]
         for row in rows
     ]
-    print_table(
-        columns, shown, title=f"{result['name']}: median {result['measure']}, paired over seeds, 95 % intervals"
-    )
+    title = f"{result['name']}: median {result['measure']}, paired over seeds, intervals with their level"
+    print_table(columns, shown, title=title)
 
 
-def _within(value: float | None, interval: list[float] | None) -> str | None:
-    if value is None or interval is None:
+def _within(value: float | None, interval: list[float] | None, level: float | None) -> str | None:
+    if value is None:
         return None
-    return f"{value:.3g} ({interval[0]:.3g}..{interval[1]:.3g})"
+    if interval is None or level is None:
+        return f"{value:.3g}"
+    return f"{value:.3g} ({interval[0]:.3g}..{interval[1]:.3g}, {show_level(level)})"

@@ -13,6 +13,7 @@ from headlab.analyses.sweep.grid import Sweep
 from headlab.analyses.sweep.store import Store
 from headlab.analyses.sweep.table import FIGURE, Group, groups
 from headlab.interp.errors import RequestError
+from headlab.interp.interval import show_levels
 from headlab.interp.render.axis import Axis
 from headlab.interp.render.curves import CurvePanel, curve_chart
 from headlab.interp.render.figure import Figure
@@ -42,12 +43,14 @@ def chart(sweep: Sweep, units: Sequence[Unit], store: Store, measure: str | None
     many = len(lines)
     curves = [_curve(x, y, label, rows, i / max(1, many)) for i, (label, rows) in enumerate(lines.items())]
     curves = [curve for curve in curves if curve is not None]
-    lowest = min(float(np.min(curve.low)) for curve in curves)
+    lowest = min(float(np.nanmin([curve.low, curve.y])) for curve in curves)
     log = bool(sweep.plot.get("log", False)) and lowest > 0 and y != SUCCESS
     counts = [group.figure.count for group in found if group.figure is not None]
     seeds = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
     what = "share of seeds that succeed" if y == SUCCESS else y.replace("_", " ")
-    kind = "exact 95 % intervals" if y == SUCCESS else "medians with 95 % bootstrap intervals"
+    held = [group.success if y == SUCCESS else group.figure for group in found]
+    levels = show_levels(each.interval for each in held if each is not None)
+    kind = f"exact {levels}" if y == SUCCESS else f"medians with {levels}"
     ticks = sorted({group.setting[x] for group in found})
     return curve_chart(
         [

@@ -20,7 +20,7 @@ from headlab.interp.render.figure import write
 
 PARQUET = "results.parquet"
 FIGURE = "error"
-FIGURES = ("seeds", "failed", "median", "interval", "success", "success_interval", "median_steps")
+FIGURES = ("seeds", "failed", "median", "interval", "interval_level", "success", "success_interval", "median_steps")
 
 
 def frame(units: Sequence[Unit], store: Store) -> pd.DataFrame:
@@ -56,7 +56,7 @@ def write_parquet(units: Sequence[Unit], store: Store) -> Path | None:
 
 @dataclass(frozen=True)
 class Group:
-    """The runs of one setting. figure: the median over seeds with its bootstrap interval. success: the share of seeds
+    """The runs of one setting. figure: the median over seeds with its exact interval. success: the share of seeds
     with its exact interval. failed: seeds whose run failed, in neither.
     """
 
@@ -74,7 +74,8 @@ class Group:
             "seeds": 0 if figure is None else figure.count,
             "failed": self.failed,
             "median": None if figure is None else figure.value,
-            "interval": None if figure is None else list(figure.interval),
+            "interval": None if figure is None or figure.interval is None else list(figure.interval),
+            "interval_level": None if figure is None or figure.interval is None else figure.interval.level,
             "success": None if success is None else success.value,
             "success_interval": None if success is None else list(success.interval),
             "median_steps": self.steps,
@@ -146,7 +147,8 @@ def compare(
                 "pairs": len(part),
                 "medians": [float(np.median(part["first"])), float(np.median(part["second"]))],
                 "difference": difference.value,
-                "interval": list(difference.interval),
+                "interval": difference.interval and list(difference.interval),
+                "interval_level": difference.interval and difference.interval.level,
                 "mean_difference": test.difference,
                 "p_value": test.p_value,
                 "exact": test.exact,

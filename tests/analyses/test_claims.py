@@ -21,6 +21,7 @@ from headlab.analyses.commands import claims as command
 from headlab.analyses.commands.claims import measured_rows, run, show
 from headlab.analyses.options.instruments import Claims
 from headlab.analyses.rules import KINDS, Condition, Rule
+from headlab.interp.interval import Interval
 
 SYSTEMS = ("esp", "retrieval", "xor", "tree")
 RULED = [claim for claim in load_claims().values() if claim.rule]
@@ -97,7 +98,7 @@ def test_rules_judge_by_hand():
 
 
 def test_a_row_of_the_ledger_has_numbers_sentence_and_verdict():
-    row = ledger_row(load_claims()["B8"], Evidence(EVIDENCE_OF_B8, (0.9, 1.0), 20), "headlab study xor")
+    row = ledger_row(load_claims()["B8"], Evidence(EVIDENCE_OF_B8, Interval(0.9, 1.0, 0.95), 20), "headlab study xor")
     assert (row["verdict"], row["interval"], row["seeds"], row["level"]) == ("holds", [0.9, 1.0], 20, 0.95)
     assert row["line"] == "20 of 20 trainings"
     assert row["summary"].startswith("20 of 20 trainings with 150 normalised steps are one to one (k = 3, 4; d = 64;")
@@ -191,7 +192,14 @@ def test_all_claims_are_listed_and_what_is_missing_names_its_command(tmp_path, c
     claims = load_claims()
     tested = [claim for claim in claims.values() if not claim.not_tested]
     rows = [
-        {"id": claim.id, "verdict": "holds", "summary": f"{claim.id} measured", "interval": [0.25, 0.5], "seeds": 4}
+        {
+            "id": claim.id,
+            "verdict": "holds",
+            "summary": f"{claim.id} measured",
+            "interval": [0.25, 0.5],
+            "level": 0.875,
+            "seeds": 4,
+        }
         for claim in tested
         if claim.id not in ("R8", "T3")
     ]
@@ -207,7 +215,7 @@ def test_all_claims_are_listed_and_what_is_missing_names_its_command(tmp_path, c
     shown = " ".join(capsys.readouterr().out.split())
     assert f"{len(claims)} claims: {len(tested) - 2} holds, {untested} not tested; 2 not measured here" in shown
     assert "headlab study retrieval measures R8" in shown
-    assert "[4 seeds, 95 % interval 0.25 to 0.5]" in shown
+    assert "[4 seeds, 87.5 % interval 0.25 to 0.5]" in shown
     assert shown.count("second-hand: known from a summary only") == sum(c.second_hand for c in claims.values()) > 0
     assert shown.count("a finding of this project") == 16
 

@@ -209,7 +209,7 @@ def test_intervals_and_p_values_know_nothing_from_something(model):
     assert (again[0] == low).all()
     one = patch_sweep(model, tokens(1, seed=1), tokens(1), score, component="resid_pre")
     assert (one.p_values() == 1).all()
-    assert np.array_equal(one.interval()[0], one.interval()[1])
+    assert np.isnan(one.interval()).all()  # one example shows no spread
     with pytest.raises(ValueError, match="between 0 and 1"):
         one.interval(confidence=1.0)
 

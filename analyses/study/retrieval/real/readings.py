@@ -12,6 +12,7 @@ import pandas as pd
 from headlab.analyses.head_count import HeadCount, heads_needed
 from headlab.analyses.study.retrieval.real.plans import FAMILIES, Family
 from headlab.analyses.study.retrieval.real.runs import Found
+from headlab.interp.interval import Interval
 from headlab.interp.statistics import Estimate, mean
 
 RESAMPLES = 2000
@@ -125,15 +126,14 @@ def _resampled(count: int, number: int) -> np.ndarray:
 
 def _estimate(value: float, spread: np.ndarray, count: int) -> Estimate:
     if not np.isfinite(value) or not np.isfinite(spread).any():
-        return Estimate(float("nan"), float("nan"), float("nan"), 0.95, count)
+        return Estimate(float("nan"), None, count)
     low, high = np.nanpercentile(spread, [2.5, 97.5])
-    return Estimate(value, min(float(low), value), max(float(high), value), 0.95, count)
+    return Estimate(value, Interval(min(float(low), value), max(float(high), value), 0.95), count)
 
 
 def pooled_width(rows: Sequence[Deficit]) -> Estimate | None:
-    """The mean share of the one-head deficit that is width, over data sets and lengths, and its bootstrap interval.
-
-    Shares are resampled over data sets and lengths; None where nothing was measured, or where one head lacks nothing.
+    """The mean share of the one-head deficit that is width, over data sets and lengths, and its t interval over
+    these; None where nothing was measured, or where one head lacks nothing.
     """
     shares = [row.width.value for row in rows if np.isfinite(row.width.value)]
     return mean(shares) if shares else None

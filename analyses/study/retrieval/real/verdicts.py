@@ -104,9 +104,9 @@ def width_claim(rows: Sequence[Deficit], command: str, *, seeds: int) -> Measure
                     "data": row.data,
                     "length": row.length,
                     "heads": row.heads,
-                    "growing": [row.growing.value, *row.growing.interval],
-                    "fixed": [row.fixed.value, *row.fixed.interval],
-                    "width": [row.width.value, *row.width.interval],
+                    "growing": [row.growing.value, *(row.growing.interval or ())],
+                    "fixed": [row.fixed.value, *(row.fixed.interval or ())],
+                    "width": [row.width.value, *(row.width.interval or ())],
                 }
                 for row in rows
             ],
@@ -164,7 +164,7 @@ def figures_of(found: Found) -> dict[str, Any]:
     for family in FAMILIES:
         table[family] = {
             str(length): {
-                str(heads): [made.value, *made.interval, float(np.mean(cell.held_accuracy))]
+                str(heads): [made.value, *(made.interval or (None, None)), float(np.mean(cell.held_accuracy))]
                 for heads in found.heads(family)
                 if (cell := found.cell(family, length, heads)) and (made := accuracy(found, family, length, heads))
             }
@@ -177,7 +177,8 @@ def shown(value: Estimate | None) -> str:
     """`93.2 % [92.0 %, 94.1 %]`."""
     if value is None:
         return "not measured"
-    return f"{percent(value.value, 1)} [{percent(value.low, 1)}, {percent(value.high, 1)}]"
+    ends = f" [{percent(value.low, 1)}, {percent(value.high, 1)}]" if value.interval else ""
+    return f"{percent(value.value, 1)}{ends}"
 
 
 def points(share: float) -> str:

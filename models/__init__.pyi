@@ -1,0 +1,17 @@
+from headlab.models.basis import Basis as Basis
+from headlab.models.checkpoints import Checkpoint as Checkpoint
+from headlab.models.checkpoints import load as load
+from headlab.models.checkpoints import load_history as load_history
+from headlab.models.checkpoints import save as save
+from headlab.models.constructed import Constructed as Constructed
+from headlab.models.hooked import Architecture as Architecture
+from headlab.models.hooked import build as build
+from headlab.models.hooked import initialise as initialise
+from headlab.models.learner import Learner as Learner
+from headlab.models.learner import ModelLearner as ModelLearner
+from headlab.models.recipe import Recipe as Recipe
+from headlab.models.task import Contrast as Contrast
+from headlab.models.task import Examples as Examples
+from headlab.models.task import Task as Task
+from headlab.models.training import fit as fit
+from headlab.models.training_log import TrainingRun as TrainingRun
