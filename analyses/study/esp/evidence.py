@@ -179,7 +179,7 @@ def _feed_forward(record: Record) -> Evidence:
 def _pairs(record: Record) -> Evidence:
     frame = record.table("importance")
     frame["excess"] = frame.pair_loss - frame.first_loss - frame.second_loss
-    cells, by_model = [], frame.groupby(["model", "metric", "number"], sort=False).excess.mean()
+    chosen, cells, by_model = None, [], frame.groupby(["model", "metric", "number"], sort=False).excess.mean()
     for (model, metric), each in by_model.groupby(level=["model", "metric"], sort=False):
         middle = median(each.to_numpy())
         cells.append(
@@ -187,14 +187,18 @@ def _pairs(record: Record) -> Evidence:
                 "model": model,
                 "metric": metric.replace("_", " "),
                 "excess": middle.value,
-                "low": middle.low,
-                "high": middle.high,
+                "low": middle.interval and middle.low,
+                "high": middle.interval and middle.high,
                 "models": len(each),
             }
         )
-    chosen = next(cell for cell in cells if (cell["model"], cell["metric"]) == ("two learned heads", "accuracy"))
-    values = {"excess": chosen["excess"], "excess_low": chosen["low"], "excess_high": chosen["high"], "cells": cells}
-    return Evidence(values, (chosen["low"], chosen["high"]), chosen["models"])
+        if (model, metric) == ("two learned heads", "accuracy"):
+            chosen = middle
+    if chosen is None:
+        raise KeyError("no two learned heads were ablated with accuracy as the metric")
+    low, high = chosen.interval or (None, None)
+    values = {"excess": chosen.value, "excess_low": low, "excess_high": high, "cells": cells}
+    return Evidence(values, chosen.interval, chosen.count)
 
 
 def _outside(record: Record) -> Evidence:

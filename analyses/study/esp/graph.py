@@ -133,7 +133,7 @@ def order_tables(graph: Digraph, feedback: FeedbackArcSet, results: Mapping[str,
         "mfas_upper": feedback.upper,
         "best_way": name,
         "best_seed": best.seed if best else None,
-        "best_loss": {"bounded-loss": "GCE"}.get(name, name),
+        "best_loss": "GCE" if name == "bounded-loss" else name,
     }
     place = {vertex: k for k, vertex in enumerate(order or range(graph.n))}
     return {
