@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import pandas as pd
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from headlab.interp.circuits import END, Circuit, Edge
+from headlab.interp.circuits import END, Circuit, Edge, Node
 from headlab.interp.cuts import run_edge_sets
 from headlab.interp.errors import RequestError
 from headlab.interp.interventions import Intervention
@@ -42,6 +44,14 @@ class Fidelity:
     def distance(self) -> float:
         """Mean |circuit - whole|."""
         return float((self.circuit - self.whole).abs().mean())
+
+    @property
+    def distance_faithfulness(self) -> float | None:
+        """1 - mean |circuit - whole| / mean |empty - whole|, example by example: 1 for the model itself, 0 for what is as
+        far from it as nothing, negative for what is farther. Unlike `faithfulness` it cannot be raised by overshooting,
+        and exists where the means of whole and empty agree; None where every example's agree."""
+        far = float((self.empty - self.whole).abs().mean())
+        return None if far < 1e-9 * max(1.0, float(self.whole.abs().max())) else 1 - self.distance / far
 
     @property
     def faithfulness(self) -> float | None:
@@ -131,34 +141,47 @@ def greedy_circuit(
         wiring.check(candidates)
         measure = _measure(wiring, metric, reference_outputs(wiring, intervention), read)
         whole = measure([frozenset()])[0]
-        kept, removed, weights = set(every), set[Edge](), dict[Edge, float]()
+        kept, removed, weights = dict.fromkeys(every), dict[Edge, None](), dict[Edge, float]()
         current, rows = 0.0, []
-        queue = sorted(candidates, key=lambda edge: _depth(wiring, edge), reverse=True)
+        queue = deque(sorted(candidates, key=lambda edge: _depth(wiring, edge), reverse=True))
+        into = defaultdict[Node, list[Edge]](list)  # the candidates by reader, which go when nothing reads it any more
+        for edge in queue:
+            into[edge.destination].append(edge)
+        readers = Counter(edge.source for edge in every)
+        dead = [edge for node, edges in into.items() if node != END and not readers[node] for edge in edges]
         at_once = 1
+
+        def remove(edge: Edge) -> None:
+            del kept[edge]
+            removed[edge] = None
+            readers[edge.source] -= 1
+            if not readers[edge.source]:
+                dead.extend(into[edge.source])
+
         while queue:
-            read_by = {edge.source for edge in kept} | {END}
-            dead = [edge for edge in queue if edge.destination not in read_by]
-            if dead:
-                kept -= set(dead)
-                removed |= set(dead)
-                rows += [{"edge": str(edge), "distance": current, "kept": False} for edge in dead]
-                queue = [edge for edge in queue if edge in kept]
-                continue
+            while dead:
+                edge = dead.pop()
+                if edge in kept and edge not in weights:
+                    remove(edge)
+                    rows.append({"edge": str(edge), "distance": current, "kept": False})
+            tried = []
+            while queue and len(tried) < at_once:
+                edge = queue.popleft()
+                if edge in kept:
+                    tried.append(edge)
             # All of these are tried as if those before them had gone: as far as that holds, one pass does many steps.
-            tried = queue[:at_once]
-            ablated = [frozenset(removed | set(tried[: number + 1])) for number in range(len(tried))]
-            distances = [float((part - whole).abs().mean()) for part in measure(ablated)]
+            ablated = [frozenset(chain(removed, tried[: number + 1])) for number in range(len(tried))]
+            distances = [float((part - whole).abs().mean()) for part in (measure(ablated) if ablated else ())]
             at_once = min(2 * at_once, 64)
-            for edge, distance in zip(tried, distances, strict=True):
-                queue.pop(0)
+            for number, (edge, distance) in enumerate(zip(tried, distances, strict=True)):
                 stays = distance - current >= tolerance
                 rows.append({"edge": str(edge), "distance": distance, "kept": stays})
                 if stays:
                     weights[edge] = distance - current
                     at_once = 1
+                    queue.extendleft(reversed(tried[number + 1 :]))
                     break
-                kept.discard(edge)
-                removed.add(edge)
+                remove(edge)
                 current = distance
     circuit = Circuit(
         frozenset(kept),

@@ -19,10 +19,27 @@ from torch import Tensor, nn
 from headlab.interp.errors import RequestError, UnknownName
 from headlab.models import bundle
 from headlab.models.hooked import Architecture, HookedTransformer, build
+from headlab.models.manifest import KIND, RUNS, load_runs, read_checkpoint, resolve
 
-KIND = "checkpoint"
+__all__ = [
+    "RUNS",
+    "Checkpoint",
+    "TrainingState",
+    "history_steps",
+    "load",
+    "load_history",
+    "load_runs",
+    "load_training",
+    "load_weights",
+    "resolve",
+    "save",
+    "save_runs",
+    "save_training",
+    "versions",
+    "weights_of",
+]
+
 TRAINING_KIND = "training state"
-RUNS = "runs.json"
 _DERIVED = ("mask", "IGNORE")  # buffers that the configuration alone determines
 
 
@@ -128,10 +145,7 @@ def load(directory: str | Path, *, device: str = "cpu", dtype: torch.dtype | str
     and ValueError where it is foreign, damaged, of another format, or its weights do not fit its architecture.
     """
     directory = resolve(directory)
-    manifest = bundle.read(directory, KIND)
-    for key in ("architecture", "dtype", "task", "task_options", "variant", "recipe", "seed", "metrics", "history"):
-        if key not in manifest:
-            raise RequestError(f"'{directory}' is damaged: its {bundle.MANIFEST} has no '{key}'")
+    manifest = read_checkpoint(directory)
     model = _build(directory, manifest, device, dtype)
     load_weights(model, bundle.read_tensors(directory, manifest, "weights"), f"the weights in '{directory}'")
     return Checkpoint(
@@ -216,22 +230,6 @@ def save_runs(directory: str | Path, runs: Sequence[Mapping[str, Any]], best: st
         raise RequestError(f"the best run '{best}' is none of the runs")
     data = {"format": bundle.FORMAT, "kind": "runs", "runs": runs, "best": best, **more}
     return bundle.write_json(Path(directory) / RUNS, data)
-
-
-def load_runs(directory: str | Path) -> dict[str, Any]:
-    """What `save_runs` wrote: at least `runs` and `best`.
-
-    Raises FileNotFoundError where there is no such folder, ValueError where it holds no runs or is damaged.
-    """
-    return bundle.read(directory, "runs", name=RUNS)
-
-
-def resolve(directory: str | Path) -> Path:
-    """The checkpoint folder meant by `directory`: itself, or the best run's where it is a folder of many runs."""
-    directory = Path(directory)
-    if not (directory / RUNS).is_file():
-        return directory
-    return directory / Path(str(load_runs(directory)["best"])).name
 
 
 def _build(

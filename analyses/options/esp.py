@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from headlab.analyses.options.common import Common
+from headlab.analyses.options.common import Common, PartNames, RecordFolder
 
 
 @dataclass(frozen=True)
@@ -67,4 +67,8 @@ class StudyOptions:
     """Fewer seeds and no side studies; says which claims it skips."""
     time_limit: float = 60.0
     """Seconds for the exact minimum feedback arc set; after that, bounds."""
+    record: RecordFolder = None
+    """Draw the record in this folder (or `package`, the one that ships) and measure nothing."""
+    parts: PartNames = ()
+    """Measure only these parts of the plan, then report on all that the folder holds."""
     common: Common = field(default_factory=Common)

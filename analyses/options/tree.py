@@ -18,7 +18,8 @@ class BuildOptions:
     out: Path
     """Folder of the checkpoint to write."""
     variant: str = "forward"
-    """backward (goal to root, one head) or forward (then root to goal, two heads)."""
+    """backward (goal to root, one head), forward (then root to goal, two heads) or pointer-doubling (root to goal at
+    once, one head a layer)."""
     depth: tuple[int, ...] = (5,)
     """Depth of the goal; several are drawn evenly."""
     vocabulary: int = 64
@@ -33,6 +34,10 @@ class BuildOptions:
     """Nodes of random trees; 3 (depth + 1) by default."""
     beta: float = 20.0
     """Attention score of a match, and logit of a right answer."""
+    order: Literal["random", "parents-first"] | None = None
+    """Order of the edges; parents-first for pointer-doubling, random for the others by default."""
+    layers: int | None = None
+    """Layers of pointer-doubling; ceil(log2(depth + 1)) + 1 by default."""
     label_width: int | None = None
     """Dimensions of a label; one-hot by default, random near-orthogonal labels where it is less than the labels."""
     dtype: Literal["float32", "float64", "float16", "bfloat16"] = "float32"

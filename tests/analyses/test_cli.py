@@ -28,7 +28,7 @@ def test_help_imports_neither_torch_nor_transformer_lens():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["inf", "folder"], "Available subcommands: study, build"),
+        (["inf", "folder"], "no command 'inf' (did you mean 'info'?): there are study, build"),
         (["patch", "folder", "--site", "zz"], "Expected one of ('resid_pre'"),
         (["build", "esp"], "--out PATH"),
         (["evaluate"], "dir"),

@@ -195,7 +195,7 @@ def _division(found: Findings) -> Measurement:
     known = [value for value in own if value is not None]
     kept = [value for value in other if value is not None]
     divided = min(scores) >= SPLIT and len(known) == len(own) and max(known) < 0.5 and min(kept) >= 0.98
-    middle = median(scores, seed=0)
+    middle = median(scores)
     return Measurement(
         "T7",
         judge_statement(divided and phased >= 0.9 * len(looks), contradicted=max(scores) < 0.5),
@@ -226,7 +226,7 @@ def _unseen(found: Findings) -> Measurement:
         {"gap": gap, **{kind: each.unseen for kind, each in table.items()}, "lowest_by_depth": lengths},
         found.command,
         paper="theorem",
-        interval=median([value for row in near for value in row.values], seed=0).interval if near else None,
+        interval=median([value for row in near for value in row.values]).interval if near else None,
         seeds=found.seeds,
     )
 
