@@ -22,7 +22,7 @@ from headlab.analyses.bench.patching import keep_memory
 from headlab.analyses.bench.watched import watch
 from headlab.models.esp.graphs import read_graph
 from headlab.models.esp.many import ManySeeds
-from headlab.models.esp.recipes import Plan, plan
+from headlab.models.esp.recipes import EspPlan, plan
 from headlab.models.esp.task import EspTask
 from headlab.models.hooked import build, initialise
 from headlab.models.recipe import learning_rate
@@ -40,7 +40,7 @@ class TrainingCase:
     steps: int
     quick_steps: int
 
-    def plan(self, steps: int) -> Plan:
+    def plan(self, steps: int) -> EspPlan:
         """Architecture and recipe, without the measuring that a study does besides."""
         made = plan(EspTask(read_graph(self.graph)), heads=2, method="cross-entropy", steps=steps)
         return replace(made, recipe=replace(made.recipe, check=0, record=1, stop=False))
@@ -50,7 +50,7 @@ CASES = (TrainingCase("complete:10", 32, 40, 10), TrainingCase("rich", 8, 10, 3)
 
 
 def together(
-    case: TrainingCase, made: Plan, dtype: torch.dtype = torch.float32
+    case: TrainingCase, made: EspPlan, dtype: torch.dtype = torch.float32
 ) -> tuple[Float[Tensor, "step seed"], float]:
     """The losses of every step and seed by the table of rows, and the CPU seconds of the training itself."""
     examples = EspTask(read_graph(case.graph)).examples()
@@ -65,7 +65,7 @@ def together(
 
 
 def one_by_one(
-    case: TrainingCase, made: Plan, dtype: torch.dtype = torch.float32
+    case: TrainingCase, made: EspPlan, dtype: torch.dtype = torch.float32
 ) -> tuple[Float[Tensor, "step seed"], float]:
     """The same by a loop over whole HookedTransformers in plain torch."""
     recipe = made.recipe
@@ -96,13 +96,13 @@ def one_by_one(
     return losses, seconds
 
 
-def difference(case: TrainingCase, made: Plan, dtype: torch.dtype = torch.float64) -> float:
+def difference(case: TrainingCase, made: EspPlan, dtype: torch.dtype = torch.float64) -> float:
     """The largest difference of a loss at any step, relative to the largest loss; no clock runs."""
     ours, theirs = together(case, made, dtype)[0], one_by_one(case, made, dtype)[0]
     return float((ours - theirs).abs().max() / theirs.abs().max())
 
 
-def work(case: TrainingCase, made: Plan) -> dict[str, float]:
+def work(case: TrainingCase, made: EspPlan) -> dict[str, float]:
     """Multiply-adds of the whole training: ours as torch counts them in one step; the floor three times a forward pass
     that makes keys and values of the different (position, token) pairs once, and of each sample reads its own.
     """

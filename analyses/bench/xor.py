@@ -24,7 +24,7 @@ PILOT = 16_384
 
 
 @dataclass(frozen=True)
-class Case:
+class XorCase:
     """One gradient at the antisymmetric start. error: relative, of the sampled gradient; None for all 2^bits inputs."""
 
     bits: int
@@ -32,7 +32,7 @@ class Case:
     quick: bool = True
 
 
-CASES = (Case(12, None), Case(64, 0.1), Case(64, 0.05, quick=False), Case(256, 0.3, quick=False))
+CASES = (XorCase(12, None), XorCase(64, 0.1), XorCase(64, 0.05, quick=False), XorCase(256, 0.3, quick=False))
 SCALE = (100_000, 1_000_000, 96)
 
 
@@ -46,7 +46,7 @@ def work(models: Ensemble) -> dict[str, int]:
     return {"ours": floor + 3 * 3**heads * bits, "floor": floor}
 
 
-def measure(case: Case, pairs: int) -> dict[str, Any]:
+def measure(case: XorCase, pairs: int) -> dict[str, Any]:
     """The record of one case. The first pair is the only one where it takes over 20 s, and the name says so."""
     task = XorTask(case.bits)
     models = draw(task, width=default_width(case.bits), seeds=(0,))

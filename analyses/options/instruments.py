@@ -94,7 +94,7 @@ class Patch:
 
 
 @dataclass(frozen=True)
-class Circuit:
+class CircuitOptions:
     """Find the circuit by exact edge patching, and hold it against the known one of a constructed model."""
 
     dir: Directory

@@ -105,7 +105,7 @@ class Words:
         text = files("headlab.analyses.study").joinpath("templates", f"{study}.toml").read_text(encoding="utf-8")
         self.texts, self.values = tomllib.loads(text), dict(values)
 
-    def __call__(self, figure: str, **values: Any) -> dict[str, Any]:
+    def __call__(self, figure: str, /, **values: Any) -> dict[str, Any]:
         """`title`, `description` and `caption` (where there is one) of a figure; `values` stand before the study's."""
         context = {**self.values, **values}
         texts = self.texts["figures"][figure]
@@ -113,7 +113,12 @@ class Words:
             key: fill(text, context) if key == "caption" else fill_plain(text, context) for key, text in texts.items()
         }
 
-    def fill(self, key: str, **values: Any) -> Rich:
+    def labels(self, name: str, /, **values: Any) -> dict[str, Rich]:
+        """The labels `name`, for the inside of a figure."""
+        context = {**self.values, **values}
+        return {key: fill(text, context) for key, text in self.texts["labels"][name].items() if isinstance(text, str)}
+
+    def fill(self, key: str, /, **values: Any) -> Rich:
         """The text `key` of the page."""
         return fill(self.texts[key], {**self.values, **values})
 

@@ -98,7 +98,8 @@ def opened(name: str, *, address: str | None = None, workers: int | None = None)
     if name == "loky":
         if address is not None:
             raise RequestError("an address belongs to --engine dask or --engine ray: loky runs on this machine")
-        yield _loky(workers)
+        with _without_current_folder():
+            yield _loky(workers)
         return
     module = {"dask": "distributed", "ray": "ray"}[name]
     try:
@@ -113,6 +114,20 @@ def opened(name: str, *, address: str | None = None, workers: int | None = None)
     _knock(address, name)
     with (_dask if name == "dask" else _ray)(library, address, workers) as engine:
         yield engine
+
+
+@contextmanager
+def _without_current_folder() -> Iterator[None]:
+    """Processes started in the body do not import from the current folder: a reader's `signal.py` there is not
+    Python's. What this process imports is handed to them by path."""
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop("PYTHONSAFEPATH")
+        if before is not None:
+            os.environ["PYTHONSAFEPATH"] = before
 
 
 def _loky(workers: int | None) -> Engine:

@@ -31,7 +31,7 @@ def task(checkpoint: Checkpoint) -> EspTask:
 
 def build(options: BuildOptions) -> Checkpoint:
     """Construct, evaluate and save. Raises ValueError or KeyError where graph and variant do not go together."""
-    esp = EspTask(read_graph(options.graph), options.induction)
+    esp = EspTask(read_graph(options.graph, memory=options.memory), options.induction)
     made = construct(
         esp, options.variant, tied=options.tied, sink=options.sink, dtype=options.dtype, device=options.common.device
     )
@@ -42,7 +42,7 @@ def build(options: BuildOptions) -> Checkpoint:
 def train(options: TrainOptions, progress: Progress | None = None) -> dict[str, Any]:
     """The JSON of `headlab train`: one checkpoint a seed, the best the one with the fewest errors."""
     runs = train_and_save(
-        EspTask(read_graph(options.graph), options.induction),
+        EspTask(read_graph(options.graph, memory=options.memory), options.induction),
         seeds_of(options),
         options.out,
         heads=options.heads,
@@ -57,7 +57,7 @@ def train(options: TrainOptions, progress: Progress | None = None) -> dict[str, 
 
 def training(options: TrainOptions, device: str) -> Training:
     """For a sweep: the error is the share of samples answered wrongly, success none of them."""
-    esp = EspTask(read_graph(options.graph), options.induction)
+    esp = EspTask(read_graph(options.graph, memory=options.memory), options.induction)
     method = options.method
     if method == "auto":
         method = automatic(options.heads, esp.graph.cycle() is not None)

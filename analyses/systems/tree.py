@@ -17,6 +17,7 @@ from headlab.models.constructed import Constructed
 from headlab.models.hooked import HookedTransformer, initialise
 from headlab.models.hooked import build as build_model
 from headlab.models.training import fit
+from headlab.models.tree.circuits import POINTER_DOUBLING
 from headlab.models.tree.constructed import construct
 from headlab.models.tree.evaluation import evaluate as evaluate_model
 from headlab.models.tree.given import read
@@ -56,13 +57,20 @@ def trees(options: BuildOptions | TrainOptions, *, split: str = "labelling") -> 
 
 def build(options: BuildOptions) -> Checkpoint:
     """Construct, evaluate and save. Raises KeyError for another variant, ValueError for impossible trees or labels."""
-    tree = TreeTask(trees(options), "backward" if options.variant == "backward" else "forward")
+    doubling = options.variant == POINTER_DOUBLING
+    tree = TreeTask(
+        trees(options),
+        "backward" if options.variant == "backward" else "forward",
+        chain_of_thought=not doubling,
+        order=options.order or ("parents-first" if doubling else "random"),
+    )
     made = construct(
         tree,
         options.variant,
         beta=options.beta,
         label_width=options.label_width,
         seed=options.common.seed,
+        layers=options.layers,
         dtype=options.dtype,
         device=options.common.device,
     )

@@ -110,7 +110,7 @@ def circuit_diagram(
     panels = [_cut(panel) for panel in panels[:MOST_PANELS]]
     largest = max((abs(float(link.value)) for panel in panels for link in panel.links), default=0.0) or 1.0
     total = sum(len(panel.links) for panel in panels)
-    words = _Words(tuple(headings), unit, positive, negative, size, largest)
+    words = _CircuitWords(tuple(headings), unit, positive, negative, size, largest)
     wide = _sheet(panels, words, 2 if len(panels) > 1 and layout == "row" else 1, WIDE)
     narrow = _sheet(panels, words, 1, NARROW)
     start = min(max(float(threshold), 0.0), largest)
@@ -151,7 +151,7 @@ def _step(largest: Real) -> Real:
 
 
 @dataclass(frozen=True)
-class _Words:
+class _CircuitWords:
     headings: tuple[str, ...]
     unit: str
     positive: str
@@ -185,7 +185,7 @@ def _check(panel: CircuitPanel, headings: Sequence[str]) -> None:
             raise RequestError(f"the edge from {link.source} to {link.target} has the value {float(link.value)}")
 
 
-def _sheet(panels: Sequence[CircuitPanel], words: _Words, across: int, width: Real) -> Drawing:
+def _sheet(panels: Sequence[CircuitPanel], words: _CircuitWords, across: int, width: Real) -> Drawing:
     parts: list[Element | None] = [_key(words, width)]
     top = 52.0 if width == WIDE else 78.0
     each = (width - 40 * (across - 1)) / across
@@ -204,7 +204,7 @@ def _sheet(panels: Sequence[CircuitPanel], words: _Words, across: int, width: Re
     return drawing(width, deepest + 8, parts)
 
 
-def _key(words: _Words, width: Real) -> Element:
+def _key(words: _CircuitWords, width: Real) -> Element:
     """What the two kinds of line mean, above the panels."""
     whole = group(
         line(0, 12, 24, 12, stroke="positive", stroke_width=6),
@@ -219,7 +219,7 @@ def _key(words: _Words, width: Real) -> Element:
     return whole.add(label(x, 17, words.size, fill="muted"))
 
 
-def _panel(panel: CircuitPanel, words: _Words, left: Real, top: Real, width: Real) -> tuple[Element, Real]:
+def _panel(panel: CircuitPanel, words: _CircuitWords, left: Real, top: Real, width: Real) -> tuple[Element, Real]:
     count = max(len(column) for column in panel.columns)
     height = 62.0 * max(count, 2)
     begin, end = left + min(0.17 * width, 88), left + width - min(0.29 * width, 150)
@@ -287,7 +287,7 @@ def _node(node: Node, place: _Place, side: int, room: Real) -> list[Element | No
     ]
 
 
-def _links(panel: CircuitPanel, places: Sequence[Sequence[_Place]], words: _Words) -> tuple[Element, Element]:
+def _links(panel: CircuitPanel, places: Sequence[Sequence[_Place]], words: _CircuitWords) -> tuple[Element, Element]:
     edges, numbers = group(fill="none", stroke_opacity=0.82), group()
     taken: list[tuple[Real, Real, Real]] = []
     for link in sorted(panel.links, key=lambda one: -abs(float(one.value))):

@@ -66,7 +66,7 @@ def effect_grid(
     end = symmetric_limit(table) if limit is None else float(limit)
     if not end > 0:
         raise RequestError(f"the colours end at {end}: a limit above 0 is needed")
-    words = _Words(
+    words = _GridWords(
         tuple(names[:MOST_PANELS]),
         tuple(rows[:MOST_CELLS]),
         tuple(columns[:MOST_CELLS]),
@@ -83,7 +83,7 @@ def effect_grid(
 
 
 @dataclass(frozen=True)
-class _Words:
+class _GridWords:
     panels: tuple[Rich, ...]
     rows: tuple[str, ...]
     columns: tuple[str, ...]
@@ -106,7 +106,7 @@ def _cut(shape: Sequence[int]) -> str:
     return f"Shown: {' and '.join(parts)}." if parts else ""
 
 
-def _sheet(table: np.ndarray, words: _Words, limit: Real, width: Real) -> Drawing:
+def _sheet(table: np.ndarray, words: _GridWords, limit: Real, width: Real) -> Drawing:
     count, height, breadth = table.shape
     size = TICK
     margin = min(max(measure(name, size) for name in words.rows) + 11, 0.26 * width)
@@ -175,7 +175,7 @@ def _sheet(table: np.ndarray, words: _Words, limit: Real, width: Real) -> Drawin
     return drawing(width, top + deep * math.ceil(count / across) - 18, parts)
 
 
-def _key(table: np.ndarray, words: _Words, limit: Real, width: Real) -> tuple[list[Element | None], Real]:
+def _key(table: np.ndarray, words: _GridWords, limit: Real, width: Real) -> tuple[list[Element | None], Real]:
     """The colour scale with its ends and its unit, where values have signs; what a hatched cell means, where there is
     one. And where the grid can begin."""
     parts: list[Element | None] = []
@@ -205,7 +205,7 @@ def _holes(values: np.ndarray, x: Real, y: Real, cell: Real, tall: Real) -> list
     return [path(shape, fill="bg"), path(shape, fill=url("hatch"))]
 
 
-def _numbers(values: np.ndarray, words: _Words, limit: Real, x: Real, y: Real, cell: Real, tall: Real) -> Element:
+def _numbers(values: np.ndarray, words: _GridWords, limit: Real, x: Real, y: Real, cell: Real, tall: Real) -> Element:
     whole = group(font_size=TICK, text_anchor="middle")
     for (row, column), value in np.ndenumerate(values):
         if math.isfinite(value):

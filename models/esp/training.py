@@ -14,7 +14,7 @@ from headlab.models.checkpoints import Checkpoint, TrainingState
 from headlab.models.esp.evaluation import evaluate
 from headlab.models.esp.feedback import FeedbackArcSet, minimum_feedback_arc_set
 from headlab.models.esp.many import RIGHT, ManySeeds
-from headlab.models.esp.recipes import Plan, plan
+from headlab.models.esp.recipes import EspPlan, plan
 from headlab.models.esp.task import EspTask, margins
 from headlab.models.hooked import Architecture, HookedTransformer, build, initialise
 from headlab.models.losses import loss_function
@@ -134,7 +134,7 @@ def _guided(task: EspTask, feedback: FeedbackArcSet) -> Float[Tensor, " sample"]
 
 
 def _single(
-    task: EspTask, made: Plan, seed: int, weights: Float[Tensor, " sample"] | None, device: str
+    task: EspTask, made: EspPlan, seed: int, weights: Float[Tensor, " sample"] | None, device: str
 ) -> ModelLearner:
     """The HookedTransformer itself as what trains, on all samples at every step."""
     model = build(made.architecture, device=device)
