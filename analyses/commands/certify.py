@@ -19,7 +19,7 @@ def run(options: Certify) -> dict[str, Any]:
     if checkpoint.task != "esp":
         raise RequestError(f"'{checkpoint.directory}' is of the task {checkpoint.task}: only esp models are certified")
     task = system("esp").task(checkpoint)
-    mfas = minimum_feedback_arc_set(task.graph, time_limit=options.time_limit)
+    mfas = minimum_feedback_arc_set(task.graph, nodes=options.nodes)
     return {"dir": str(checkpoint.directory), **certify(checkpoint.model, task, feedback=mfas).to_json()}
 
 

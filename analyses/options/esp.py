@@ -69,8 +69,6 @@ class StudyOptions:
     """Seeds of each training method (8 with --quick)."""
     quick: bool = False
     """Fewer seeds and no side studies; says which claims it skips."""
-    time_limit: float = 60.0
-    """Seconds for the exact minimum feedback arc set; after that, bounds."""
     record: RecordFolder = None
     """Draw the record in this folder (or `package`, the one that ships) and measure nothing."""
     parts: PartNames = ()

@@ -85,7 +85,7 @@ class Recheck:
         cfg = model.cfg
         held = self.cells.before(self.layers[0])
         examples, positions = held.shape[0], held.shape[-2 if self.cells.component == "pattern" else 1]
-        weights = sum(p.numel() for p in model.blocks.parameters() if p.ndim > 1)
+        weights = sum(weight.numel() for name, weight in model.blocks.named_parameters() if "W_" in name)
         attention = 2 * int(cfg.n_layers) * int(cfg.n_heads) * int(cfg.d_head) * positions
         unembedding = len(self.read) * int(cfg.d_model) * int(cfg.d_vocab_out)
         return examples * (positions * (weights + attention) + unembedding)
