@@ -15,6 +15,7 @@ from headlab.interp.errors import RequestError, UnknownName
 from headlab.models.checkpoints import Checkpoint, save
 from headlab.models.constructed import Constructed
 from headlab.models.hooked import Architecture, HookedTransformer
+from headlab.models.recipe import Recipe
 from headlab.models.retrieval.architecture import architecture, start
 from headlab.models.retrieval.circuits import VARIANTS
 from headlab.models.retrieval.constructed import construct, head_per_coordinate
@@ -96,6 +97,15 @@ def _design(options: TrainOptions, family: Family) -> Architecture:
     )
 
 
+def _recipe(options: TrainOptions) -> Recipe:
+    steps, lr = (1000, 1e-2) if options.optimiser == "gauss-newton" else (None, None)
+    return recipe(
+        options.recipe,
+        steps=steps if options.steps is None else options.steps,
+        lr=lr if options.lr is None else options.lr,
+    )
+
+
 def train(options: TrainOptions, progress: Progress | None = None) -> dict[str, Any]:
     """The JSON of `headlab train`. The target is drawn with seed 0, so that runs of any --seed share it."""
     seeds = seeds_of(options)
@@ -103,11 +113,12 @@ def train(options: TrainOptions, progress: Progress | None = None) -> dict[str, 
     runs = train_and_save(
         own,
         _design(options, own.family),
-        recipe(options.recipe, steps=options.steps, lr=options.lr),
+        _recipe(options),
         seeds,
         options.out,
         examples=options.examples,
         grow=options.grow,
+        optimiser=options.optimiser,
         resume=options.resume,
         progress=named(progress, "steps"),
         device=options.common.device,
@@ -117,6 +128,8 @@ def train(options: TrainOptions, progress: Progress | None = None) -> dict[str, 
 
 def training(options: TrainOptions, device: str) -> Training:
     """For a sweep: the error is the NMSE on sequences to validate on, success below 1e-3."""
+    if options.optimiser != "adam":
+        raise RequestError(f"a sweep trains retrieval with adam only: use headlab train for {options.optimiser}")
     family = _family(options, 0)
     design = _design(options, family)
     full = recipe(options.recipe, steps=options.steps, lr=options.lr)
