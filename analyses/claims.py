@@ -17,7 +17,7 @@ from headlab.analyses.rules import VERDICTS, Rule, Verdict, judge_figure
 from headlab.interp.errors import UnknownName
 from headlab.interp.interval import Interval
 
-UNPORTED = ("tree", "retrieval")  # systems whose studies still return a `Measurement` with its verdict
+UNPORTED = ("retrieval",)  # systems whose studies still return a `Measurement` with its verdict
 
 
 @dataclass(frozen=True)

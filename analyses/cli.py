@@ -26,6 +26,7 @@ import tyro
 
 from headlab.analyses.options import instruments
 from headlab.analyses.options.all import StudyOptions as StudyOfAllOptions
+from headlab.analyses.options.calibrate import Calibrate
 from headlab.analyses.options.retrieval import HeadsNeeded
 from headlab.analyses.options.sweep import SweepOptions
 from headlab.analyses.tasks import TASKS, task_entry
@@ -72,6 +73,7 @@ def commands() -> dict[str, Any]:
         "sweep": SweepOptions,
         "claims": instruments.Claims,
         "bench": instruments.Bench,
+        "calibrate": Calibrate,
         "notebooks": instruments.Notebooks,
     }
 
@@ -129,8 +131,8 @@ def _one_line(panel: str) -> str:
             sections[-1].append(row)
     if "╭" not in panel:
         sections = sections[1:] or sections  # the ruled form puts its title into a section of its own
-    told = [s for i, s in enumerate(sections) if i == 0 or (s and s[0].startswith("Available subcommands"))]
-    return "; ".join(" ".join(section) for section in told).rstrip(".")
+    sentences = [s for i, s in enumerate(sections) if i == 0 or (s and s[0].startswith("Available subcommands"))]
+    return "; ".join(" ".join(section) for section in sentences).rstrip(".")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

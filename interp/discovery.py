@@ -47,9 +47,9 @@ class Fidelity:
 
     @property
     def distance_faithfulness(self) -> float | None:
-        """1 - mean |circuit - whole| / mean |empty - whole|, example by example: 1 for the model itself, 0 for what is as
-        far from it as nothing, negative for what is farther. Unlike `faithfulness` it cannot be raised by overshooting,
-        and exists where the means of whole and empty agree; None where every example's agree."""
+        """1 - mean |circuit - whole| / mean |empty - whole|, example by example: 1 for the model itself, 0 for what is
+        as far from it as nothing, negative for what is farther. Unlike `faithfulness` it cannot be raised by
+        overshooting, and exists where the means of whole and empty agree; None where every example's agree."""
         far = float((self.empty - self.whole).abs().mean())
         return None if far < 1e-9 * max(1.0, float(self.whole.abs().max())) else 1 - self.distance / far
 

@@ -43,7 +43,7 @@ class EdgeCone:
             self.grids[port] = grid(wiring.model, COMPONENT[port], position_count=wiring.positions, layers=layers)
         hooks = list(dict.fromkeys(names))
         logits, self.old = activations(wiring.model, wiring.inputs, hooks, attention_mask=wiring.attention_mask)
-        self.cone = Cone(wiring.model, read, logits, self.old, first=0)
+        self.cone = Cone(wiring.model, read, logits[:, list(read)], self.old, first=0)
 
     def sweep(self, edges: Sequence[Edge], rows: Sequence[int]) -> Iterator[tuple[list[int], Tensor]]:
         """For `rows` of `edges`, in chunks: the rows, and their logits [row, example, read, vocabulary]."""

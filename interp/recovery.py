@@ -112,8 +112,7 @@ def rank(
         what: what the items are, for an error's sentence.
 
     Raises:
-        RequestError: for scores that are not finite, a truth that holds none or all of the items, and for fewer than one
-            draw.
+        RequestError: for scores that are not finite, a truth that holds none or all of the items, and for no draw.
     """
     if draws < 1:
         raise RequestError(f"{draws} draws: the chance level needs at least 1")
@@ -147,9 +146,7 @@ def rank(
         precision=float((labels[above].sum() + (count - above.sum()) * labels[tied].mean()) / count),
         recall_at_5=float((kept & labels).sum() / count),
         precision_at_5=float((kept & labels).sum() / max(1, kept.sum())),
-        contested=float(np.mean([scores[item] > cut for item in scores if item in masked]))
-        if masked & set(scores)
-        else None,
+        contested=float(np.mean(apart)) if apart else None,
     )
 
 

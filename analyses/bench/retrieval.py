@@ -142,8 +142,8 @@ def measure(case: RetrievalCase, *, quick: bool) -> dict[str, Any]:
     worst = fastest = 0.0
     while len(ratios) < (1 if quick else PAIRS):
         sides = (together, one_by_one) if len(ratios) % 2 == 0 else (one_by_one, together)
-        found = {side.__name__: side(design, data, plan, case.seeds) for side in sides}
-        (ours, our_seconds), (theirs, their_seconds) = found["together"], found["one_by_one"]
+        results = {side.__name__: side(design, data, plan, case.seeds) for side in sides}
+        (ours, our_seconds), (theirs, their_seconds) = results["together"], results["one_by_one"]
         ratios.append(their_seconds / our_seconds)
         own.append(our_seconds)
         worst = max(worst, float((ours - theirs).abs().max() / theirs.abs().max()))
@@ -167,10 +167,10 @@ def measure(case: RetrievalCase, *, quick: bool) -> dict[str, Any]:
 
 def run(quick: bool = False) -> dict[str, Any]:
     """The JSON of `headlab bench retrieval`; `quick` does one short pair of each case."""
-    kept = keep_memory()
+    memory_setting = keep_memory()
     return {
         "name": "retrieval",
         "threads": torch.get_num_threads(),
         "cases": [measure(case, quick=quick) for case in CASES],
-        "allocator": "keeps freed memory on both sides" if kept else "as the system sets it",
+        "allocator": "keeps freed memory on both sides" if memory_setting else "as the system sets it",
     }

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from headlab.analyses.options.common import Common
+from headlab.analyses.options.common import Common, PartNames, RecordFolder
 
 Shape = Literal["random", "binary", "path", "caterpillar"]
 
@@ -108,4 +108,8 @@ class StudyOptions:
     """Seeds of each training (3 where one takes minutes; 2 with --quick)."""
     quick: bool = False
     """Small depths and two seeds; says which claims it skips."""
+    record: RecordFolder = None
+    """Draw the record in this folder (or `package`, the one that ships) and measure nothing."""
+    parts: PartNames = ()
+    """Measure only these parts of the plan, then report on all that the folder holds."""
     common: Common = field(default_factory=Common)

@@ -105,7 +105,7 @@ def shipped() -> dict[str, Path]:
 
 
 def find(name: str) -> Path:
-    """A sweep file by path, or by the name of one that comes with headlab. Raises FileNotFoundError, listing those."""
+    """A sweep file by path, or by the name of one that comes with headlab. Raises MissingFile, listing those."""
     path, ready = Path(name), shipped()
     if path.is_file():
         return path
@@ -117,7 +117,7 @@ def find(name: str) -> Path:
 def read(path: Path, *, small: bool = False) -> Sweep:
     """The sweep that a file describes; `small`, its small version.
 
-    Raises ValueError with one sentence for a file that is no TOML, an unknown key (naming the nearest known one), a
+    Raises RequestError with one sentence for a file that is no TOML, an unknown key (naming the nearest known one), a
     value of the wrong type, an empty grid.
     """
     try:

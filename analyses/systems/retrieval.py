@@ -35,7 +35,7 @@ def task(checkpoint: Checkpoint) -> RetrievalTask:
 def read_target(path: str | Path) -> Family:
     """The target that a JSON file describes (see Family.options).
 
-    Raises FileNotFoundError, and ValueError naming the file where it is damaged or describes no target.
+    Raises MissingFile, and ValueError naming the file where it is damaged or describes no target.
     """
     try:
         description = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -49,11 +49,11 @@ def read_target(path: str | Path) -> Family:
 
 
 def build(options: BuildOptions) -> Checkpoint:
-    """Construct, evaluate and save. Raises KeyError for another variant, ValueError for an impossible target."""
+    """Construct, evaluate and save. Raises UnknownName for another variant, RequestError for an impossible target."""
     if options.variant not in VARIANTS:
         raise UnknownName(f"no variant '{options.variant}' of retrieval: there are {', '.join(VARIANTS)}")
     own = RetrievalTask(_family(options, options.common.seed))
-    made = construct(
+    construction = construct(
         own,
         options.variant,
         beta=options.beta,
@@ -61,7 +61,7 @@ def build(options: BuildOptions) -> Checkpoint:
         dtype=options.dtype,
         device=options.common.device,
     )
-    checkpoint = checkpoint_of(made, own, options.common.seed)
+    checkpoint = checkpoint_of(construction, own, options.common.seed)
     return replace(checkpoint, directory=save(options.out, checkpoint))
 
 
@@ -71,17 +71,17 @@ def _family(options: BuildOptions | TrainOptions, seed: int) -> Family:
     return sum_of_maxima(options.coordinates, options.length, size=options.size, seed=seed, vectors=options.vectors)
 
 
-def checkpoint_of(made: Constructed, own: RetrievalTask, seed: int) -> Checkpoint:
+def checkpoint_of(construction: Constructed, own: RetrievalTask, seed: int) -> Checkpoint:
     """A constructed model as a checkpoint, evaluated."""
-    found = evaluate_model(made.model, own, seed=seed, bound=made.notes["bound"])
+    evaluation = evaluate_model(construction.model, own, seed=seed, bound=construction.notes["bound"])
     return Checkpoint(
-        model=made.model,
-        architecture=made.architecture,
+        model=construction.model,
+        architecture=construction.architecture,
         task=own.name,
         task_options=own.options(),
-        variant=made.variant,
+        variant=construction.variant,
         seed=seed,
-        metrics=found.to_json() | {"options": dict(made.options), "notes": dict(made.notes)},
+        metrics=evaluation.to_json() | {"options": dict(construction.options), "notes": dict(construction.notes)},
     )
 
 
@@ -141,8 +141,8 @@ def training(options: TrainOptions, device: str) -> Training:
 def evaluate(checkpoint: Checkpoint, *, seed: int = 0, count: int | None = None) -> dict[str, Any]:
     """The JSON of `headlab evaluate`: errors in the target's own units, and the theorem's bound where it speaks."""
     bound = dict(checkpoint.metrics.get("notes", {})).get("bound")
-    found = evaluate_model(checkpoint.model, task(checkpoint), seed=seed, count=count, bound=bound)
-    return {"task": "retrieval", **found.to_json()}
+    evaluation = evaluate_model(checkpoint.model, task(checkpoint), seed=seed, count=count, bound=bound)
+    return {"task": "retrieval", **evaluation.to_json()}
 
 
 def constructed(checkpoint: Checkpoint) -> Constructed | None:

@@ -236,9 +236,9 @@ def _panel(panel: CircuitPanel, words: _CircuitWords, left: Real, top: Real, wid
         rows = [top + 20 + pitch * (row + 0.5) for row in range(len(column))]
         places.append([_placed(node, x, y, gap) for node, y in zip(column, rows)])
         side = -1 if at == 0 else 1 if last else 0
-        room = begin - left - 12 if side < 0 else left + width - end - 14
+        space = begin - left - 12 if side < 0 else left + width - end - 14
         for node, place in zip(column, places[-1]):
-            nodes += _node(node, place, side, room)
+            nodes += _node(node, place, side, space)
         anchor = "end" if side < 0 else "start" if side > 0 else "middle"
         where = x + (4 if side < 0 else -4 if side > 0 else 0)
         wide = begin + 4 - left if side < 0 else left + width - where if side > 0 else gap - 12
@@ -265,7 +265,7 @@ def _placed(node: Node, x: Real, y: Real, gap: Real) -> _Place:
     return _Place(x, y, radius, radius)
 
 
-def _node(node: Node, place: _Place, side: int, room: Real) -> list[Element | None]:
+def _node(node: Node, place: _Place, side: int, space: Real) -> list[Element | None]:
     """A node's mark and words; side: -1 words on its left, +1 on its right, 0 a box or words above it."""
     x, y = place.x, place.y
     if node.head is not None:
@@ -282,8 +282,8 @@ def _node(node: Node, place: _Place, side: int, room: Real) -> list[Element | No
     where, anchor = (x - 12, "end") if side < 0 else (x + 13, "start")
     return [
         mark,
-        label(where, y + 1, node.label, bold=node.strong or side < 0, anchor=anchor, width=room),
-        label(where, y + 17, node.note, size=TICK, fill="muted", anchor=anchor, width=room),
+        label(where, y + 1, node.label, bold=node.strong or side < 0, anchor=anchor, width=space),
+        label(where, y + 17, node.note, size=TICK, fill="muted", anchor=anchor, width=space),
     ]
 
 

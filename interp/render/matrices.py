@@ -127,9 +127,9 @@ def _read(one: HeadMatrices) -> _Read:
 _BETWEEN = 8.0
 
 
-def _cell(room: Real, columns: int, most: Real) -> Real:
-    """The largest cell for a QK strip, a gap and an OV matrix in `room` px: whole px where that is 5 or more."""
-    cell = min((room - 12) / (columns + 1), most)
+def _cell(space: Real, columns: int, most: Real) -> Real:
+    """The largest cell for a QK strip, a gap and an OV matrix in `space` px: whole px where that is 5 or more."""
+    cell = min((space - 12) / (columns + 1), most)
     return math.floor(cell) if cell >= 5 else cell
 
 
@@ -137,11 +137,11 @@ def _wide(pairs: Sequence[Sequence[_Read]], words: _MatrixWords, columns: int) -
     left = 100.0
     most = max(len(pair) for pair in pairs)
     across = min(len(pairs), 2)
-    room = (WIDE - left - 36.0 * (across - 1)) / across
-    cell = _cell((room - 25 * (most - 1)) / most, columns, 16)
+    space = (WIDE - left - 36.0 * (across - 1)) / across
+    cell = _cell((space - 25 * (most - 1)) / most, columns, 16)
     if across == 2 and cell < 4:
-        across, room = 1, WIDE - left
-        cell = _cell((room - 25 * (most - 1)) / most, columns, 16)
+        across, space = 1, WIDE - left
+        cell = _cell((space - 25 * (most - 1)) / most, columns, 16)
     parts: list[Element | None] = [_key(words, WIDE)]
     y = 66.0
     for start in range(0, len(pairs), across):
@@ -203,15 +203,15 @@ def _pair(
     strip = max(cell, 6.0)
     ov = strip + (12 if cell >= 9 else 8)
     extent = ov + columns * cell
-    room = gap if len(pair) > 1 else 60.0
+    space = gap if len(pair) > 1 else 60.0
     for one in pair:
         wide = badge_width(one.head)
         whole.add(badge(x, top, one.head, width=wide))
-        named = label(x + wide + 8, top + 16, one.label, size=label_size, bold=True, width=extent + room - wide - 12)
+        named = label(x + wide + 8, top + 16, one.label, size=label_size, bold=True, width=extent + space - wide - 12)
         whole.add(named)
         qk = label(x + strip / 2, top + 46, words.qk, size=TICK, fill="muted", anchor="middle", width=26)
         begin = max(x + ov, x + strip / 2 + min(measure(words.qk, TICK), 26) / 2 + 6)
-        over = label(begin, top + 46, words.ov, size=TICK, fill="muted", width=x + extent + room - 14 - begin)
+        over = label(begin, top + 46, words.ov, size=TICK, fill="muted", width=x + extent + space - 14 - begin)
         whole.add(qk, over)
         limits = symmetric_limit(one.qk), symmetric_limit(one.ov)
         row = 0

@@ -36,7 +36,7 @@ def train_and_save(
     Best is the smallest error on 2000 validation sequences. A run is `stuck` where that error is 1e-3 or above, as it
     is wherever heads are fewer than coordinates. fresh_nmse: on sequences that chose nothing. grow: as recipes.train.
     resume: go on from the state in `out`, to the same result as an unbroken run; finished runs are returned as they
-    are. Raises ValueError where the folder cannot be written, or holds other runs, and as recipes.require_trainable.
+    are. Raises RequestError where the folder cannot be written, or holds other runs, and as recipes.require_trainable.
     """
     require_trainable(task.family, architecture, seeds, grow=grow)
     request = {
@@ -62,7 +62,7 @@ def train_and_save(
         progress=progress,
         folder=folder,
     )
-    recipe = plan.to_json() | summary(architecture) | {"examples": examples, "data_seed": data_seed, "grow": grow}
+    recipe = {**plan.to_json(), **summary(architecture), "examples": examples, "data_seed": data_seed, "grow": grow}
     results = []
     for index, seed in enumerate(seeds):
         together = len(trained.runs) == 1 and len(seeds) > 1

@@ -56,7 +56,9 @@ def learned_order(
     degree = np.bincount(np.array([end for i, j in arcs if i > j for end in (i, j)], dtype=int), minlength=graph.n)
     words = words or Words("esp", {})
     about = {"name": graph.name, "arcs": len(arcs), "backward": backward, "least": least}
-    text = words("order", **about, **values) | {key: values[key] for key in ("caption",) if key in values}
+    text: dict[str, Any] = words("order", **about, **values) | {
+        key: values[key] for key in ("caption",) if key in values
+    }
     return arc_diagram(
         [names[vertex] for vertex in order],
         arcs,

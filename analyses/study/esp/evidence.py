@@ -111,12 +111,12 @@ def _named(record: Record, claim: str) -> Evidence:
         "sizes": sizes,
         "seeds": len(rows) // len(sizes),
     }
-    return Evidence(values, median(accuracy, seed=0).interval, len(rows) // len(sizes))
+    return Evidence(values, median(accuracy).interval, len(rows) // len(sizes))
 
 
 def _cross_entropy(record: Record) -> Evidence:
     rows = record.rows("trainings", claim="E9")
-    middle = median([row["accuracy"] for row in rows], seed=0)
+    middle = median([row["accuracy"] for row in rows])
     values = {
         "accuracy_best": max(row["accuracy"] for row in rows),
         "accuracy_median": middle.value,
@@ -129,7 +129,7 @@ def _cross_entropy(record: Record) -> Evidence:
 def _bounded(record: Record) -> Evidence:
     rows, usual = record.rows("trainings", claim="B2"), record.rows("trainings", claim="E9")
     at_optimum = share(sum(row["errors"] == row["mfas"] for row in rows), len(rows))
-    tied = median([row["accuracy"] for row in usual], seed=0)
+    tied = median([row["accuracy"] for row in usual])
     values = {
         "accuracy_bounded": max(row["accuracy"] for row in rows),
         "accuracy_usual": tied.value,
@@ -148,7 +148,7 @@ def _growing(record: Record) -> Evidence:
         for graph in graphs
         if (own := [row for row in rows if row["graph"] == graph])
     ]
-    over = median([row["errors"] - row["mfas"] for row in rows], seed=0)
+    over = median([row["errors"] - row["mfas"] for row in rows])
     excess = [cell["best"] - cell["mfas"] for cell in cells]
     values = {
         "cells": cells,
@@ -179,22 +179,26 @@ def _feed_forward(record: Record) -> Evidence:
 def _pairs(record: Record) -> Evidence:
     frame = record.table("importance")
     frame["excess"] = frame.pair_loss - frame.first_loss - frame.second_loss
-    cells, by_model = [], frame.groupby(["model", "metric", "number"], sort=False).excess.mean()
+    chosen, cells, by_model = None, [], frame.groupby(["model", "metric", "number"], sort=False).excess.mean()
     for (model, metric), each in by_model.groupby(level=["model", "metric"], sort=False):
-        middle = median(each.to_numpy(), seed=0)
+        middle = median(each.to_numpy())
         cells.append(
             {
                 "model": model,
                 "metric": metric.replace("_", " "),
                 "excess": middle.value,
-                "low": middle.low,
-                "high": middle.high,
+                "low": middle.interval and middle.low,
+                "high": middle.interval and middle.high,
                 "models": len(each),
             }
         )
-    chosen = next(cell for cell in cells if (cell["model"], cell["metric"]) == ("two learned heads", "accuracy"))
-    values = {"excess": chosen["excess"], "excess_low": chosen["low"], "excess_high": chosen["high"], "cells": cells}
-    return Evidence(values, (chosen["low"], chosen["high"]), chosen["models"])
+        if (model, metric) == ("two learned heads", "accuracy"):
+            chosen = middle
+    if chosen is None:
+        raise KeyError("no two learned heads were ablated with accuracy as the metric")
+    low, high = chosen.interval or (None, None)
+    values = {"excess": chosen.value, "excess_low": low, "excess_high": high, "cells": cells}
+    return Evidence(values, chosen.interval, chosen.count)
 
 
 def _outside(record: Record) -> Evidence:
@@ -218,7 +222,7 @@ def _order(record: Record) -> Evidence:
     inside = [row for row in rows if row["in_class"]]
     best = next(row for row in rows if row["seed"] == graph["best_seed"])
     slack = [row["errors"] - row["given_up"] for row in inside]
-    middle, few = median(slack, seed=0), max(1.0, 0.02 * 2 * graph["arcs"])
+    middle, few = median(slack), max(1.0, 0.02 * 2 * graph["arcs"])
     values = {
         "given_up": best["given_up"],
         "errors": best["errors"],
@@ -244,7 +248,7 @@ def _edges(record: Record) -> Evidence:
         "noise": [{"noise": noise, "auroc": each.auroc.median()} for noise, each in noisy.groupby("noise")],
     }
     least = noisy[noisy.noise == noisy.noise.min()]
-    interval = median(np.asarray(least.auroc), seed=0).interval if len(least) else None
+    interval = median(np.asarray(least.auroc)).interval if len(least) else None
     return Evidence(values, interval, frame[frame.noise > 0].draw.nunique() or None)
 
 

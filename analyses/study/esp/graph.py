@@ -42,7 +42,7 @@ def on_graph(config: Config, work: Work) -> Measured:
     """Everything that is trained and built on the study's graph; checkpoints are saved."""
     graph = graph_of(config)
     task = EspTask(graph)
-    feedback = minimum_feedback_arc_set(graph, time_limit=config["time_limit"])
+    feedback = minimum_feedback_arc_set(graph)
     rows = _constructed(task, feedback, work)
     results = {name: train_method(task, name, config, feedback, work) for name in METHODS if _applies(name, feedback)}
     for name, result in results.items():
@@ -133,7 +133,7 @@ def order_tables(graph: Digraph, feedback: FeedbackArcSet, results: Mapping[str,
         "mfas_upper": feedback.upper,
         "best_way": name,
         "best_seed": best.seed if best else None,
-        "best_loss": {"bounded-loss": "GCE"}.get(name, name),
+        "best_loss": "GCE" if name == "bounded-loss" else name,
     }
     place = {vertex: k for k, vertex in enumerate(order or range(graph.n))}
     return {
@@ -238,7 +238,7 @@ def _untrained(result: TrainedSeeds, task: EspTask, seed: int, work: Work) -> li
 def on_small_graph(config: Config, work: Work) -> Measured:
     """A graph that is small enough to show weights: two heads beside the construction, and the order of one head."""
     graph = graph_of(config)
-    task, feedback = EspTask(graph), minimum_feedback_arc_set(graph, time_limit=config["time_limit"])
+    task, feedback = EspTask(graph), minimum_feedback_arc_set(graph)
     ways = ("two-heads",) if "labels" in config else (*BY_ITSELF, "two-heads")  # one head is shown on the own graph
     results = {name: train_method(task, name, config, feedback, work) for name in ways}
     two = results["two-heads"]

@@ -130,7 +130,7 @@ def _samples(record: Record, main: str = "one step") -> Evidence:
     }
     chosen = once if main == "one step" else many
     seeds = [row["seeds"] for row in record.rows("samples", method=main)]
-    return Evidence(values, Interval(chosen["low"], chosen["high"], chosen["level"]), min(seeds))
+    return Evidence(values, Interval(chosen["low"], chosen["high"], 0.95), min(seeds))
 
 
 def _equal(record: Record) -> Evidence:

@@ -109,7 +109,6 @@ def test_a_study_that_cannot_begin_says_why_and_writes_nothing(tmp_path, capsys)
     for arguments, said in (
         (["--graph", "complete:1"], "at least two"),
         (["--seeds", "1"], "at least 2 seeds"),
-        (["--time-limit", "0"], "time limit"),
     ):
         assert main(["study", "esp", "--graph", "click", "--quick", "--out", str(tmp_path / "out"), *arguments]) == 2
         shown = capsys.readouterr()

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from headlab.analyses.tree_circuits import RIGHT, block_cosines, label_circuits
-from headlab.analyses.tree_heads import detect, formation
+from headlab.analyses.study.tree.circuits import RIGHT, block_cosines, label_circuits
+from headlab.analyses.study.tree.heads import detect, formation
 from headlab.models.hooked import build, initialise
 from headlab.models.tree.architecture import architecture
 from headlab.models.tree.constructed import construct
