@@ -238,8 +238,8 @@ def test_edges_and_paths_of_a_bridge_equal_a_hook_loop(architecture):
 class NearRun(Intervention):
     """The run itself, moved by a millionth of the way to the reference."""
 
-    def values(self, model, destination, run):
-        there = super().values(model, destination, run)
+    def values(self, model, destination, run, **options):
+        there = super().values(model, destination, run, **options)
         return {name: value + 1e-5 * (there[name] - value) for name, value in run.items()}
 
 
