@@ -178,7 +178,9 @@ def _gradients(
 
     with torch.enable_grad():
         logits = run(model, inputs, [(hook, at_leaf) for hook in hooks], attention_mask=attention_mask)[:, seen]
-        found = gradients_of(metric, name, logits, [leaves[hook] for hook in hooks])
+        site, model_type = hooks[0].rsplit("hook_", 1)[-1], type(model).__name__
+        ignored = f"edits of {site} do nothing on this {model_type}: estimate z, q, k or v instead"
+        found = gradients_of(metric, name, logits, [leaves[hook] for hook in hooks], ignored=ignored)
     return dict(zip(hooks, found, strict=True))
 
 

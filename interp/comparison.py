@@ -16,8 +16,8 @@ from torch import Tensor
 from headlab.interp import statistics
 from headlab.interp.ablation import Head
 from headlab.interp.errors import RequestError
-from headlab.interp.model import HookedModel, activations, untouched
-from headlab.interp.movement import batches, visible_keys
+from headlab.interp.model import HookedModel, activations, untouched, visible_keys
+from headlab.interp.movement import batches
 from headlab.interp.weights import normalise_rows, qk_circuit, unembedding, written_rows
 
 
@@ -195,7 +195,7 @@ class _Run:
                 _require_positions(asked, held[first])
                 heads = tuple((layer, head) for layer in layers for head in range(held[patterns[layer]].shape[1]))
                 weights = torch.cat([held[name] for name in patterns], dim=1).double() * asked[:, None, :, None]
-                visible = visible_keys(held[scores]).any(1) & asked.unsqueeze(-1)
+                visible = visible_keys(model, held[scores], held[patterns[0]]).any(1) & asked.unsqueeze(-1)
                 kept = (held[first], visible.sum(1), weights.sum(2), held[last][asked].double(), logits[asked].double())
                 parts.append(tuple(each.detach().cpu() for each in kept))
         residual, seen, paid, read, logits = (torch.cat(column) for column in zip(*parts, strict=True))

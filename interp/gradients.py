@@ -201,15 +201,20 @@ def saturation_warning(shares: Float[Tensor, "layer head"], *, above: float = 0.
     )
 
 
-def gradients_of(metric: Metric, name: str, logits: Tensor, leaves: Sequence[Tensor]) -> list[Tensor]:
+def gradients_of(
+    metric: Metric, name: str, logits: Tensor, leaves: Sequence[Tensor], *, ignored: str | None = None
+) -> list[Tensor]:
     """The gradient of the metric's sum over examples at each of `leaves`; 0 at a leaf that it does not depend on.
 
-    Raises RequestError for a metric without a gradient, or with one that is not finite.
+    Raises RequestError for a metric without a gradient, or with one that is not finite; and with `ignored`, in these
+    words, where the logits were computed without one of the leaves.
     """
     value = metric(logits)
     if not (isinstance(value, Tensor) and value.requires_grad):
         raise RequestError(f"metric '{name}' has no gradient (a count or a comparison): estimate with a smooth one")
     found = torch.autograd.grad(value.sum(), list(leaves), allow_unused=True)
+    if ignored is not None and any(gradient is None for gradient in found):
+        raise RequestError(ignored)
     if any(gradient is not None and not torch.isfinite(gradient).all() for gradient in found):
         raise RequestError(f"the gradient of metric '{name}' is not finite: estimate with a smooth metric")
     return [torch.zeros_like(leaf) if gradient is None else gradient for leaf, gradient in zip(leaves, found)]

@@ -9,11 +9,8 @@ from headlab.interp.edges import EdgeTable, edges
 from headlab.interp.errors import RequestError
 from headlab.interp.gradients import estimate_edges
 from headlab.interp.interventions import Intervention
-from headlab.interp.model import activations, head_weights
-from headlab.interp.paths import patch_edge_sets, patch_edges, patch_path
+from headlab.interp.paths import patch_edge_sets, patch_edges
 from headlab.interp.wiring import wire
-from tests.interp.bridges import bridge
-from tests.interp.bridges import tokens as bridge_tokens
 from tests.interp.hand_built import random_model, tokens
 
 
@@ -112,86 +109,6 @@ def test_positions_are_read_in_any_order():
         estimated = estimate_edges(model, inputs, score, put, read=order)
         whole = estimate_edges(model, inputs, metric, put, edges=tuple(estimated.edges))
         torch.testing.assert_close(estimated.effect, whole.effect)
-
-
-def replaced(model, inputs, source, edge, architecture):
-    """The metric when one edge carries what its source writes on `source`: a hook loop that shares no code."""
-    stem = {"q": "attn.hook_q", "k": "attn.hook_k", "v": "attn.hook_v", "mlp": "hook_mlp_out"}
-    layer, at = edge.destination.layer, edge.position
-
-    def writes(data):
-        name = "blocks.0.hook_resid_pre"
-        if edge.source.kind != "start":
-            name = f"blocks.{edge.source.layer}." + ("hook_mlp_out" if edge.source.kind == "mlp" else "attn.hook_z")
-        value = activations(model, data, [name])[1][name]
-        if edge.source.kind == "head":
-            return value[:, :, edge.source.head] @ head_weights(model, edge.source.layer).W_O[edge.source.head]
-        return value
-
-    delta = writes(source) - writes(inputs)
-    if edge.port == "end":
-        name = "blocks.1.hook_resid_post"
-        added = torch.zeros_like(delta)
-        added[:, at] = delta[:, at]
-        return metric(model.run_with_hooks(inputs, fwd_hooks=[(name, lambda value, hook: value + added)]))
-    stream = f"blocks.{layer}.hook_resid_{'mid' if edge.port == 'mlp' else 'pre'}"
-    residual = activations(model, inputs, [stream])[1][stream] + delta
-    norm = model.blocks[layer].ln2 if edge.port == "mlp" else model.blocks[layer].ln1
-    if edge.port == "mlp":
-        new = model.blocks[layer].mlp(norm(residual)).detach()
-    else:
-        weights = head_weights(model, layer)
-        W, b = getattr(weights, f"W_{edge.port.upper()}"), getattr(weights, f"b_{edge.port.upper()}")
-        new = norm(residual).detach() @ W[edge.destination.head] + b[edge.destination.head]
-
-    def edit(value, hook):
-        value = value.clone()
-        place = (slice(None), at) if edge.port == "mlp" else (slice(None), at, edge.destination.head)
-        value[place] = new[:, at]
-        return value
-
-    return metric(model.run_with_hooks(inputs, fwd_hooks=[(f"blocks.{layer}.{stem[edge.port]}", edit)]))
-
-
-@pytest.mark.parametrize("architecture", ["native", "gpt2"])
-def test_edges_and_paths_of_a_bridge_equal_a_hook_loop(architecture):
-    model, inputs, source = bridge(architecture), bridge_tokens(2, positions=4), bridge_tokens(2, seed=1, positions=4)
-    put = Intervention("patch", source)
-    every = edges(model, positions=range(4))
-    chosen = every[::23]
-    found = patch_edges(model, inputs, metric, put, edges=chosen)
-    for row, edge in enumerate(chosen):
-        expected = metric(model(inputs)) - replaced(model, inputs, source, edge, architecture)
-        torch.testing.assert_close(found.effect[row], expected, rtol=1e-5, atol=1e-5, msg=str(edge))
-    assert float(found.effect.abs().max()) > 0.05
-    everything = patch_edge_sets(model, inputs, metric, put, [every])
-    whole = metric(model(inputs)) - metric(model(source))
-    torch.testing.assert_close(everything.effect[0], whole, rtol=1e-5, atol=1e-5)
-    path = patch_path(model, inputs, metric, put, [START, END])
-    sets = patch_edge_sets(model, inputs, metric, put, [[Edge(START, END, "end", at) for at in range(4)]])
-    torch.testing.assert_close(path.effect, sets.effect[0])
-    # A reference a hair away: the estimate is the effect.
-    near = NearRun("patch", source)
-    small = estimate_edges(model, inputs, metric, near, edges=chosen, exact=True)
-    size = float(small.exact.abs().max())
-    torch.testing.assert_close(small.effect, small.exact, rtol=0, atol=1e-3 * size)
-    assert size > 1e-6
-
-
-class NearRun(Intervention):
-    """The run itself, moved by a millionth of the way to the reference."""
-
-    def values(self, model, destination, run):
-        there = super().values(model, destination, run)
-        return {name: value + 1e-5 * (there[name] - value) for name, value in run.items()}
-
-
-@pytest.mark.parametrize("architecture", ["llama", "qwen3", "gemma"])
-def test_a_bridge_that_shares_keys_and_values_is_refused_in_a_sentence(architecture):
-    model, inputs = bridge(architecture), bridge_tokens(2)
-    for instrument in (patch_edges, estimate_edges):
-        with pytest.raises(RequestError, match="4 heads share 2 keys and values, and a bridge cannot give each"):
-            instrument(model, inputs, metric, Intervention("zero"))
 
 
 def test_padding_reaches_no_real_token():

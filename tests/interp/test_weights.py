@@ -20,9 +20,8 @@ from headlab.interp.weights import (
     unembedding,
     written_rows,
 )
-from tests.interp.bridges import ARCHITECTURES, bridge
-from tests.interp.bridges import tokens as bridge_tokens
 from tests.interp.hand_built import arcs, random_model, tokens, two_heads
+from tests.interp.own_scores import require_own_scores
 
 NORMS = [None, "LN", "LNPre", "RMS", "RMSPre"]
 
@@ -122,35 +121,6 @@ def test_singular_values_of_half_precision_are_float32():
     torch.testing.assert_close(U @ torch.diag(S) @ V.T, left.float() @ left.float().T)
 
 
-def own_scores(model, inputs, layer):
-    """The model's scores before the softmax [example, head, query, key], up to a constant of each row."""
-    names = [f"blocks.{layer}.attn.hook_{name}" for name in ("attn_scores", "pattern")]
-    cache = activations(model, inputs, names)[1]
-    scores, pattern = (cache[name] for name in names)
-    return pattern.log() if torch.equal(scores, pattern) else scores
-
-
-def require_own_scores(model, inputs, layer, tolerance):
-    """QK circuits of the rows that stand before the layer are the scores there, at the offset that they stand at."""
-    rotary = model.cfg.positional_embedding_type == "rotary"
-    name = f"blocks.{layer}.hook_resid_pre"
-    rows = activations(model, inputs, [name])[1][name]
-    expected = own_scores(model, inputs, layer)
-    count = rows.shape[1]
-    found = torch.full_like(expected, torch.nan)
-    for example in range(len(rows)):
-        for offset in range(count) if rotary else [None]:
-            scores = qk_circuit(model, layer, rows[example], rows[example], offset=offset)
-            for query in range(count):
-                for key in range(query + 1) if offset is None else [query - offset] * (query >= offset):
-                    found[example, :, query, key] = scores[:, query, key]
-    below = torch.ones(count, count).tril().bool()
-    difference = (found - expected)[:, :, below]
-    first = (found - expected)[:, :, :, :1].expand_as(found)[:, :, below]  # what a softmax does not feel
-    assert float((difference - first).abs().max()) < tolerance
-    assert float(expected[:, :, below].std()) > 100 * tolerance
-
-
 @pytest.mark.parametrize(
     "config",
     [
@@ -164,24 +134,6 @@ def require_own_scores(model, inputs, layer, tolerance):
 )
 def test_scores_of_every_kind_are_the_model_s_own(config):
     require_own_scores(random_model(n_heads=4, n_key_value_heads=2, **config), tokens(2), 1, 1e-9)
-
-
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_a_bridge_s_circuits_are_its_own_scores_and_writes(architecture):
-    model = bridge(architecture)
-    for layer in (0, 1):
-        require_own_scores(model, bridge_tokens(2, positions=4), layer, 1e-5)
-        names = [f"blocks.{layer}.hook_resid_pre", f"blocks.{layer}.hook_attn_out"]
-        before, written = activations(model, bridge_tokens(4, positions=1), names)[1].values()
-        found = written_rows(model, layer, before[:, 0]).sum(0) + head_weights(model, layer).b_O
-        torch.testing.assert_close(found, written[:, 0], rtol=1e-5, atol=1e-5)
-    names = ["blocks.1.hook_resid_post"]
-    logits, cache = activations(model, bridge_tokens(4, positions=1), names)
-    rows = cache[names[0]][:, 0]
-    centred = rows - rows.mean(-1, keepdim=True) if architecture in ("native", "gpt2") else rows
-    size = (centred.square().mean(-1, keepdim=True) + model.cfg.eps).sqrt()
-    left = logits[:, 0] - rows @ unembedding(model) / size
-    torch.testing.assert_close(left, left[:1].expand_as(left), rtol=1e-4, atol=1e-5)
 
 
 def test_rotation_is_left_out_or_stated():
