@@ -22,7 +22,7 @@ from headlab.interp.errors import RequestError
 from headlab.models.hooked import Architecture, HookedTransformer, build
 from headlab.models.recipe import Recipe
 from headlab.models.retrieval.family import Family
-from headlab.models.retrieval.learner import Data, draw_data
+from headlab.models.retrieval.learner import RetrievalData, draw_data
 from headlab.models.retrieval.recipes import Trained, train
 
 Weights = Mapping[str, Float[Tensor, "..."]]
@@ -76,7 +76,7 @@ def train_second_order(
     plan: Recipe,
     seeds: Sequence[int],
     *,
-    data: Data | None = None,
+    data: RetrievalData | None = None,
     stages: Sequence[Stage] | None = None,
     patience: int = 6,
     device: str = "cpu",
@@ -149,14 +149,14 @@ def _of_length(architecture: Architecture, length: int) -> Architecture:
     return replace(architecture, config={**architecture.config, "n_ctx": length + 1})
 
 
-def _first_tokens(family: Family, data: Data, length: int) -> Data:
+def _first_tokens(family: Family, data: RetrievalData, length: int) -> RetrievalData:
     shorter = replace(family, length=length, sets=None)
     tokens, held = data.train[:, :length].contiguous(), data.validation[:, :length].contiguous()
-    return Data(tokens, shorter.target(tokens), held, shorter.target(held))
+    return RetrievalData(tokens, shorter.target(tokens), held, shorter.target(held))
 
 
 def _descend(
-    family: Family, weights: Weights, answer: Answer, data: Data, stages: Sequence[Stage], patience: int
+    family: Family, weights: Weights, answer: Answer, data: RetrievalData, stages: Sequence[Stage], patience: int
 ) -> tuple[Weights, tuple[Iteration, ...]]:
     """The weights with the smallest validation error at full length, and the path there."""
     path: list[Iteration] = []
