@@ -68,4 +68,4 @@ class EdgeCone:
             return self.old[hook_name("resid_post", layer)] + delta
         if port == "mlp":
             return self.wiring.mlp(layer, self.old[hook_name("resid_mid", layer)] + delta)
-        return self.wiring.project_heads(layer, port, self.cone.held[layer].resid_pre + delta)
+        return self.wiring.project_heads(layer, port, self.cone.cache[layer].resid_pre + delta)

@@ -1,4 +1,4 @@
-"""One block as the cone computes it: weights laid out for matrix products, and what it held in the unpatched run."""
+"""One block as the cone computes it: weights laid out for matrix products, and its activations in the unpatched run."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Block:
 
 
 @dataclass(frozen=True, eq=False)
-class Held:
+class LayerCache:
     """One layer of the unpatched run. `group` counts the query heads that share a key-value head; q and k are
     rotated where the model rotates them."""
 

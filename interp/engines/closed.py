@@ -39,7 +39,7 @@ def closed_form(
         b_U = b_U if norm.bias is None else b_U + norm.bias @ W_U
         W_U = W_U if norm.weight is None else norm.weight[:, None] * W_U
     x_U, w_U = x @ W_U, w @ W_U
-    cone.done += w_U.numel() * w.shape[-1]
+    cone.multiply_adds += w_U.numel() * w.shape[-1]
     width = x.shape[-1]
     x2 = x.double().pow(2).sum(-1) / width
     w2 = w.double().pow(2).sum(-1) / width

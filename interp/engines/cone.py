@@ -2,7 +2,7 @@
 
 A change at one position above layer l is a cone: new queries, keys and values at that position in block l + 1, the
 positions that can attend to it in later blocks, and in the last block the positions that the metric reads. Everything
-outside the cone is the unpatched run, which is kept. The arithmetic is the block's own: residual + attention of ln1,
+outside the cone is the unpatched run, which is cached. The arithmetic is the block's own: residual + attention of ln1,
 then + MLP of ln2, on the model's weights.
 """
 
@@ -16,7 +16,7 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from headlab.interp.engines.block import Block, Held, norm_of, normalised
+from headlab.interp.engines.block import Block, LayerCache, norm_of, normalised
 from headlab.interp.engines.support import Unsupported, plain_unembed, require_supported
 from headlab.interp.model import HookedModel
 
@@ -38,7 +38,7 @@ class Cone:
         model: HookedModel,
         read: Sequence[int],
         logits: Float[Tensor, "example read vocabulary"],
-        held: Mapping[str, Tensor],
+        activations: Mapping[str, Tensor],
         *,
         first: int,
         budget: int = 8 << 20,
@@ -49,7 +49,7 @@ class Cone:
             model: A HookedTransformer whose blocks this arithmetic is true for.
             read: The positions whose logits are wanted, in the order in which they are wanted.
             logits: The unpatched run's, at these positions.
-            held: The unpatched run's activations `hooks_needed(model, range(first, layers))`, and the last block's
+            activations: The unpatched run's at `hooks_needed(model, range(first, layers))`, and the last block's
                 resid_post.
             first: The lowest block that will be computed again (the number of layers where none is).
             budget: Bytes that the largest intermediate may take.
@@ -64,16 +64,16 @@ class Cone:
         self.first = first
         self.budget = budget
         self.notes: list[str] = []
-        self.done = 0
-        self.final: Float[Tensor, "example position model"] = held[f"blocks.{self.layers - 1}.hook_resid_post"]
+        self.multiply_adds = 0
+        self.final: Float[Tensor, "example position model"] = activations[f"blocks.{self.layers - 1}.hook_resid_post"]
         self.examples, self.positions, _ = self.final.shape
         self.vocabulary = logits.shape[-1]
         self.read = torch.tensor(list(read), dtype=torch.long)
         self._ascending = self.read.sort().values  # blocks work on ascending positions, logits are given as asked for
         self.baseline = logits
-        self.held = {layer: self._held(layer, held) for layer in range(first, self.layers)}
-        self.causal = all(not (~layer.blocked).triu(1).any() for layer in self.held.values()) and (
-            bool(self.held) or self.cfg.attention_dir == "causal"
+        self.cache = {layer: self._cached(layer, activations) for layer in range(first, self.layers)}
+        self.causal = all(not (~layer.blocked).triu(1).any() for layer in self.cache.values()) and (
+            bool(self.cache) or self.cfg.attention_dir == "causal"
         )
         self.end = int(self.read.max()) + 1 if self.causal else self.positions
         self._row_of_read = torch.full((self.positions,), -1)
@@ -85,22 +85,22 @@ class Cone:
 
     # ---- the unpatched run -------------------------------------------------------------------------------------
 
-    def _held(self, layer: int, held: Mapping[str, Tensor]) -> Held:
+    def _cached(self, layer: int, activations: Mapping[str, Tensor]) -> LayerCache:
         rotary = self.cfg.positional_embedding_type == "rotary"
         stem = f"blocks.{layer}."
-        q, k = (held[f"{stem}attn.hook_{'rot_' if rotary else ''}{name}"] for name in "qk")
-        v, scores = held[f"{stem}attn.hook_v"], held[f"{stem}attn.hook_attn_scores"]
+        q, k = (activations[f"{stem}attn.hook_{'rot_' if rotary else ''}{name}"] for name in "qk")
+        v, scores = activations[f"{stem}attn.hook_v"], activations[f"{stem}attn.hook_attn_scores"]
         group = q.shape[2] // k.shape[2]
-        kept = Held(
-            held[f"{stem}hook_resid_pre"],
+        cache = LayerCache(
+            activations[f"{stem}hook_resid_pre"],
             rearrange(q, "e p (kv g) d -> e kv g p d", g=group).contiguous(),
             rearrange(k, "e p kv d -> e kv p d").contiguous(),
             rearrange(v, "e p kv d -> e kv p d").contiguous(),
             rearrange(scores, "e (kv g) q k -> e kv g q k", g=group),
         )
-        if not ((scores == -torch.inf) == kept.blocked).all():
+        if not ((scores == -torch.inf) == cache.blocked).all():
             raise Unsupported("a mask that differs between examples or heads")
-        return kept
+        return cache
 
     def block(self, layer: int) -> Block:
         """The weights of block `layer`."""
@@ -111,7 +111,8 @@ class Cone:
     def _check(self) -> None:
         few = min(self.examples, 2)
         if self.first < self.layers:
-            x = self.held[self.first].resid_pre[None, :few]
+            x = self.cache[self.first].resid_pre[None, :few]
+            self._check_keys(x)
             found = self._range(self.first, x[:, :, : self.end], 0, few)[0]
         else:
             found = self._unembed(self.final[:few, self.read])
@@ -124,7 +125,20 @@ class Cone:
         off = float((found - expected).abs().max()) / max(1.0, float(expected.abs().max()))
         if not off <= tolerance:
             raise Unsupported(f"this (its own unpatched logits are {off:.1e} away from the model's)")
-        self.done = 0
+        self.multiply_adds = 0
+
+    def _check_keys(self, x: Residual) -> None:
+        """The unpatched keys must be what their own positions make of the residual stream.
+
+        Scores see differences of rotary positions alone, so that a shift of all positions (by padding on the left,
+        which the library takes off) leaves the unpatched logits right and mixes badly with cached keys.
+        """
+        block, cache = self.block(self.first), self.cache[self.first]
+        k, _ = self._keys_values(block, normalised(block.norm1, x), torch.arange(self.positions))
+        expected = cache.k[: x.shape[1]]
+        off = (rearrange(k[0], "e p kv d -> e kv p d") - expected).abs().max()
+        if not off <= (1e-9 if k.dtype == torch.float64 else 1e-4) * max(1.0, float(expected.abs().max())):
+            raise Unsupported("keys that are not rotated by their own positions, as padding on the left makes them")
 
     # ---- what a caller needs to know -----------------------------------------------------------------------------
 
@@ -184,6 +198,7 @@ class Cone:
         """From the residual after block `layer` at `out` to the logits."""
         if layer < self.layers - 1:
             return self._range(layer + 1, x, int(out[0]), x.shape[1])
+        # Read positions before the first change keep their logits; `row` puts the others where the caller reads them.
         new, row = self._unembed(x), self._row_of_read[out]
         if torch.equal(row, torch.arange(len(self.read))):
             return new
@@ -193,7 +208,7 @@ class Cone:
 
     def _range(self, layer: int, x: Residual, start: int, examples: int) -> Logits:
         """From the residual before block `layer` at `start` and every position after it to the logits."""
-        block, held = self.block(layer), self.held[layer]
+        block, cache = self.block(layer), self.cache[layer]
         out = self.outputs(layer, start)
         local = out - start
         cells, _, size, _ = x.shape
@@ -204,27 +219,33 @@ class Cone:
         q = self._queries(block, normed if whole else normed[:, :, local], out)
         q = rearrange(q, "c e o kv g d -> e kv c (g o) d")
         k, v = rearrange(k, "c e s kv d -> e kv c d s"), rearrange(v, "c e s kv d -> e kv c s d")
-        group = held.q.shape[2]
+        group = cache.q.shape[2]
+        # Keys before `start` are the unpatched ones, the same for all cells: one product with the cells' queries side
+        # by side, where a key per cell would be copied once a cell.
         scores = self._times(q, k)
         if start:
-            before = self._times(q.flatten(2, 3), held.k[:examples, :, :start].mT)
+            before = self._times(q.flatten(2, 3), cache.k[:examples, :, :start].mT)
             scores = torch.cat([before.unflatten(2, (cells, -1)), scores], -1)
         scores = scores.unflatten(3, (group, len(out))).mul_(block.scale)
-        pattern = held.softmax(scores.masked_fill_(held.blocked[out, : start + size], -torch.inf)).flatten(3, 4)
+        pattern = cache.softmax(scores.masked_fill_(cache.blocked[out, : start + size], -torch.inf)).flatten(3, 4)
         z = self._times(pattern[..., start:], v)
         if start:
-            z += self._times(pattern[..., :start].flatten(2, 3), held.v[:examples, :, :start]).unflatten(2, (cells, -1))
+            z += self._times(pattern[..., :start].flatten(2, 3), cache.v[:examples, :, :start]).unflatten(
+                2, (cells, -1)
+            )
         z = rearrange(z, "e kv c (g o) d -> c e o (kv g d)", g=group)
         mid = reads + torch.addmm(block.b_O, z.flatten(0, 2), block.W_O).view_as(reads)
-        self.done += z.numel() * block.W_O.shape[1]
+        self.multiply_adds += z.numel() * block.W_O.shape[1]
         return self._onward(layer, self._mlp(layer, mid), out)
 
     def _single(
         self, layer: int, x: Float[Tensor, "cell example model"], position: Positions, out: Int[Tensor, " out"]
     ) -> Residual:
         """The residual after block `layer` at `out` when before it one position per cell is `x`."""
-        block, held = self.block(layer), self.held[layer]
+        block, cache = self.block(layer), self.cache[layer]
         cells = x.shape[0]
+        # `row`: which row of `out` is the cell's own position; -1 where it is not computed (the last block, where
+        # the position is not read). Only that row has a new query; all later rows see a new key and value.
         row = torch.full((self.positions,), -1)
         row[out] = torch.arange(len(out))
         row = row[position]
@@ -232,53 +253,62 @@ class Cone:
         normed = normalised(block.norm1, x)
         k, v = self._keys_values(block, normed[:, :, None], position[:, None])
         k, v = rearrange(k, "c e 1 kv d -> e kv c d"), rearrange(v, "c e 1 kv d -> e kv c d")
-        scores = self._column(held, k, position, out, block.scale)
+        scores = self._column(cache, k, position, out, block.scale)
         if len(own):
             q = self._queries(block, normed[own, :, None], position[own, None])
             q = rearrange(q, "c e 1 kv g d -> e kv c g d")
-            line = self._times(q.flatten(2, 3), held.k[:, :, : self.end].mT).unflatten(2, q.shape[2:4])
+            line = self._times(q.flatten(2, 3), cache.k[:, :, : self.end].mT).unflatten(2, q.shape[2:4])
+            # The new query against the unpatched keys, and against the cell's own new key.
             line.scatter_(-1, _along(position[own], line), (q * k[:, :, own, None]).sum(-1, keepdim=True))
-            line = line.mul_(block.scale).masked_fill_(held.blocked[position[own], None, : self.end], -torch.inf)
+            line = line.mul_(block.scale).masked_fill_(cache.blocked[position[own], None, : self.end], -torch.inf)
             scores[:, :, own, :, row[own]] = rearrange(line, "e kv c g k -> c e kv g k")
-        z = self._attend(held, held.softmax(scores), v, position)
+        z = self._attend(cache, cache.softmax(scores), v, position)
         z = rearrange(z, "e kv c g o d -> c e o (kv g d)")
         mid = torch.addmm(block.b_O, z.flatten(0, 2), block.W_O).view(cells, self.examples, len(out), -1)
-        self.done += z.numel() * block.W_O.shape[1]
-        mid += held.resid_pre[:, out]
+        self.multiply_adds += z.numel() * block.W_O.shape[1]
+        # The residual stream before the block is the unpatched one but at the cell's own position.
+        mid += cache.resid_pre[:, out]
         if len(own):
-            mid[own, :, row[own]] += x[own] - held.resid_pre[:, position[own]].transpose(0, 1)
+            mid[own, :, row[own]] += x[own] - cache.resid_pre[:, position[own]].transpose(0, 1)
         return self._mlp(layer, mid)
 
     def _column(
-        self, held: Held, k: Float[Tensor, "example kv cell d_head"], position: Positions, out: Tensor, scale: float
+        self,
+        cache: LayerCache,
+        k: Float[Tensor, "example kv cell d_head"],
+        position: Positions,
+        out: Tensor,
+        scale: float,
     ) -> Float[Tensor, "example kv cell group out key"]:
         """The scores of the queries at `out` when one key per cell is `k`."""
-        cells, group = k.shape[2], held.q.shape[2]
-        scores = held.scores[:, :, None, :, out, : self.end].repeat(1, 1, cells, 1, 1, 1)
-        column = self._times(k, held.q[:, :, :, out].flatten(2, 3).mT).unflatten(-1, (group, len(out)))
-        column = column.mul_(scale).masked_fill_(held.blocked[out][:, position].T[:, None], -torch.inf)
+        cells, group = k.shape[2], cache.q.shape[2]
+        # All other scores stay as they are: one column of the unpatched matrix is overwritten per cell.
+        scores = cache.scores[:, :, None, :, out, : self.end].repeat(1, 1, cells, 1, 1, 1)
+        column = self._times(k, cache.q[:, :, :, out].flatten(2, 3).mT).unflatten(-1, (group, len(out)))
+        column = column.mul_(scale).masked_fill_(cache.blocked[out][:, position].T[:, None], -torch.inf)
         return scores.scatter_(-1, _along(position, scores), column[..., None])
 
     def _attend(
         self,
-        held: Held,
+        cache: LayerCache,
         pattern: Float[Tensor, "example kv cell group out key"],
         v: Float[Tensor, "example kv cell d_head"],
         position: Positions,
     ) -> Float[Tensor, "example kv cell group out d_head"]:
         """What the values sum to under `pattern` when one value per cell is `v`."""
-        z = self._times(pattern.flatten(2, 4), held.v[:, :, : self.end]).view(*pattern.shape[:-1], -1)
+        # pattern @ v with one row of v replaced = pattern @ v_unpatched + its column times the change: v is not copied.
+        z = self._times(pattern.flatten(2, 4), cache.v[:, :, : self.end]).view(*pattern.shape[:-1], -1)
         weight = pattern.gather(-1, _along(position, pattern))
-        return z.addcmul_(weight, (v - held.v[:, :, position])[:, :, :, None, None])
+        return z.addcmul_(weight, (v - cache.v[:, :, position])[:, :, :, None, None])
 
     # ---- parts of a block ------------------------------------------------------------------------------------------
 
     def _times(self, a: Tensor, b: Tensor) -> Tensor:
-        self.done += a.numel() * b.shape[-1]
+        self.multiply_adds += a.numel() * b.shape[-1]
         return a @ b
 
     def _project(self, x: Tensor, W: Tensor, b: Tensor) -> Tensor:
-        self.done += x.numel() * W.shape[1]
+        self.multiply_adds += x.numel() * W.shape[1]
         return torch.addmm(b, x.flatten(0, -2), W).view(*x.shape[:-1], -1, int(self.cfg.d_head))
 
     def _keys_values(
@@ -311,12 +341,12 @@ class Cone:
         block = self.block(layer)
         if block.mlp is None:
             return x
-        self.done += x.numel() // x.shape[-1] * block.mlp_size
+        self.multiply_adds += x.numel() // x.shape[-1] * block.mlp_size
         return x + block.mlp(normalised(block.norm2, x).reshape(-1, 1, x.shape[-1])).view_as(x)
 
     def _unembed(self, x: Float[Tensor, "*cell example out model"]) -> Float[Tensor, "*cell example out vocabulary"]:
         flat = x.flatten(0, -3)
-        self.done += x.numel() * self.vocabulary
+        self.multiply_adds += x.numel() * self.vocabulary
         flat = normalised(self.final_norm, flat)
         if self._plain_unembed:
             W_U, b_U = self.model.unembed.W_U.detach(), self.model.unembed.b_U.detach()

@@ -56,7 +56,7 @@ class ConeSweep:
     @property
     def work(self) -> int:
         """Multiply-adds so far."""
-        return self.cone.done
+        return self.cone.multiply_adds
 
     @property
     def notes(self) -> list[str]:
@@ -116,25 +116,25 @@ class ConeSweep:
         for chunk, position in self._bands(layer, which):
             head = self.cells.label("head", chunk)
             written = einsum(delta[:, position, head], W_O[head], "e c d, c d m -> c e m")
-            cone.done += delta.shape[0] * len(chunk) * W_O[0].numel()
+            cone.multiply_adds += delta.shape[0] * len(chunk) * W_O[0].numel()
             yield chunk, cone.after_attention(layer, mid[:, position].transpose(0, 1) + written, position)
 
     def _change_of_z(self, layer: int) -> Float[Tensor, "example position head d_head"]:
         """What every head's z at every position changes by, each as if it alone were edited."""
         if self.cells.component == "z":
             return self.cells.after(layer) - self.cells.before(layer)
-        held = self.cone.held[layer]
+        cache = self.cone.cache[layer]
         new = self._attention(layer, self.cells.after(layer)[None], torch.arange(self.cone.positions))[0]
-        return new - rearrange(held.z, "e kv g p d -> e p (kv g) d")
+        return new - rearrange(cache.z, "e kv g p d -> e p (kv g) d")
 
     def _pattern_entries(self, layer: int, which: Cell) -> Iterator[Chunk]:
         """A rank-1 change of one row: (A_source - A_destination)[d, s] times what v[s] writes."""
         cone, cells = self.cone, self.cells
         change = cells.after(layer) - cells.before(layer)
-        held, block = cone.held[layer], cone.block(layer)
-        group = held.q.shape[2]
-        W_O = rearrange(block.W_O, "(kv g d) m -> kv g d m", kv=held.v.shape[1], g=group)
-        written = einsum(held.v, W_O, "e kv p d, kv g d m -> e kv g p m").flatten(1, 2)
+        cache, block = cone.cache[layer], cone.block(layer)
+        group = cache.q.shape[2]
+        W_O = rearrange(block.W_O, "(kv g d) m -> kv g d m", kv=cache.v.shape[1], g=group)
+        written = einsum(cache.v, W_O, "e kv p d, kv g d m -> e kv g p m").flatten(1, 2)
         mid = self._stream(layer)
         closed = closed_form(cone, layer, mid, written)
         for chunk, position in self._bands(layer, which):
@@ -149,44 +149,44 @@ class ConeSweep:
     # ---- keys and values -----------------------------------------------------------------------------------------
 
     def _keys_values(self, layer: int, which: Cell) -> Iterator[Chunk]:
-        cone, held = self.cone, self.cone.held[layer]
+        cone, cache = self.cone, self.cone.cache[layer]
         new = self.cells.after(layer)
         if self.cells.component == "k":
             new = cone.rotated(cone.block(layer), new, torch.arange(new.shape[1]))
-        W_O = rearrange(cone.block(layer).W_O, "(kv g d) m -> kv g d m", kv=held.v.shape[1], g=held.q.shape[2])
+        W_O = rearrange(cone.block(layer).W_O, "(kv g d) m -> kv g d m", kv=cache.v.shape[1], g=cache.q.shape[2])
         mid = self._stream(layer)
         for chunk, position in self._bands(layer, which):
             start = int(position.min()) if cone.causal else 0
             out, head = cone.outputs(layer, start), self.cells.label("head", chunk)
             value = new[:, position, head].transpose(0, 1)
             if self.cells.component == "v":
-                weight = held.pattern[:, head[:, None], :, out, position[:, None]]
-                moved = value - held.v[:, head, position].transpose(0, 1)
+                weight = cache.pattern[:, head[:, None], :, out, position[:, None]]
+                moved = value - cache.v[:, head, position].transpose(0, 1)
                 written = einsum(moved, W_O[head], "c e d, c g d m -> c e g m")
                 change = einsum(weight, written, "c o e g, c e g m -> c e o m")
             else:
                 change = einsum(
                     self._moved(layer, head, position, out, value), W_O[head], "c e g o d, c g d m -> c e o m"
                 )
-            cone.done += change.numel() * W_O[0, :, :, 0].numel()
+            cone.multiply_adds += change.numel() * W_O[0, :, :, 0].numel()
             yield chunk, cone.range_after_attention(layer, mid[:, out] + change, start)
 
     def _moved(
         self, layer: int, head: Cell, position: Positions, out: Tensor, k: Float[Tensor, "cell example d_head"]
     ) -> Float[Tensor, "cell example group out d_head"]:
         """The change of z at `out`, in the heads that share it, when one key per cell is `k`."""
-        cone, held = self.cone, self.cone.held[layer]
+        cone, cache = self.cone, self.cone.cache[layer]
         scale = cone.block(layer).scale
-        scores = held.scores[:, head][:, :, :, out, : cone.end].transpose(0, 1)
-        q = held.q[:, head][:, :, :, out].transpose(0, 1)
+        scores = cache.scores[:, head][:, :, :, out, : cone.end].transpose(0, 1)
+        q = cache.q[:, head][:, :, :, out].transpose(0, 1)
         column = einsum(q, k, "c e g o d, c e d -> c e g o") * scale
-        column = column.masked_fill_(held.blocked[out][:, position].T[:, None, None], -torch.inf)
+        column = column.masked_fill_(cache.blocked[out][:, position].T[:, None, None], -torch.inf)
         index = position.to(column.device).view(-1, 1, 1, 1, 1).expand(*column.shape, 1)
-        pattern = held.softmax(scores.scatter(-1, index, column[..., None]))
-        v = held.v[:, head, : cone.end].transpose(0, 1)
+        pattern = cache.softmax(scores.scatter(-1, index, column[..., None]))
+        v = cache.v[:, head, : cone.end].transpose(0, 1)
         z = (pattern.flatten(2, 3) @ v).unflatten(2, pattern.shape[2:4])
-        cone.done += pattern.numel() * v.shape[-1] + q.numel()
-        return z - held.z[:, head][:, :, :, out].transpose(0, 1)
+        cone.multiply_adds += pattern.numel() * v.shape[-1] + q.numel()
+        return z - cache.z[:, head][:, :, :, out].transpose(0, 1)
 
     # ---- several positions or heads at once ------------------------------------------------------------------------
 
@@ -210,33 +210,33 @@ class ConeSweep:
             if component == "z":
                 change = new[:, :, out] - cells.before(layer)[:, out]
             else:
-                z = rearrange(cone.held[layer].z, "e kv g p d -> e p (kv g) d")
+                z = rearrange(cone.cache[layer].z, "e kv g p d -> e p (kv g) d")
                 change = self._attention(layer, new, out) - z[:, out]
             W_O = cone.block(layer).W_O
-            cone.done += change.numel() * W_O.shape[1]
+            cone.multiply_adds += change.numel() * W_O.shape[1]
             yield chunk, cone.range_after_attention(layer, mid[:, out] + change.flatten(3) @ W_O, start)
 
     def _attention(
         self, layer: int, new: Float[Tensor, "cell example ..."], out: Int[Tensor, " out"]
     ) -> Float[Tensor, "cell example out head d_head"]:
         """z at the queries `out` when the whole of q, k, v or the pattern is `new`."""
-        cone, held = self.cone, self.cone.held[layer]
-        block, group = cone.block(layer), held.q.shape[2]
-        v, pattern = held.v[:, :, None], held.pattern[:, :, :, out]
+        cone, cache = self.cone, self.cone.cache[layer]
+        block, group = cone.block(layer), cache.q.shape[2]
+        v, pattern = cache.v[:, :, None], cache.pattern[:, :, :, out]
         if self.cells.component == "pattern":
             pattern = rearrange(new, "c e (kv g) q k -> c e kv g q k", g=group)[:, :, :, :, out]
         elif self.cells.component == "v":
             v = rearrange(new, "c e p kv d -> c e kv 1 p d")
         else:
             turned = cone.rotated(block, new, torch.arange(new.shape[2]))
-            q, k = held.q[:, :, :, out], held.k[:, :, None]
+            q, k = cache.q[:, :, :, out], cache.k[:, :, None]
             if self.cells.component == "q":
                 q = rearrange(turned[:, :, out], "c e q (kv g) d -> c e kv g q d", g=group)
             else:
                 k = rearrange(turned, "c e p kv d -> c e kv 1 p d")
-            cone.done += new.numel() * held.k.shape[2]
-            pattern = held.softmax((q @ k.mT * block.scale).masked_fill_(held.blocked[out], -torch.inf))
-        cone.done += pattern.numel() * v.shape[-1]
+            cone.multiply_adds += new.numel() * cache.k.shape[2]
+            pattern = cache.softmax((q @ k.mT * block.scale).masked_fill_(cache.blocked[out], -torch.inf))
+        cone.multiply_adds += pattern.numel() * v.shape[-1]
         return rearrange(pattern @ v, "c e kv g q d -> c e q (kv g) d")
 
     # ---- which cells run together ------------------------------------------------------------------------------------

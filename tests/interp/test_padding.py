@@ -118,3 +118,20 @@ def test_padding_that_nobody_marked_is_noticed():
     assert "a read position is padding in example 1" in seen_padding(model, padded.flip(1), [2, 4])
     model.cfg.attention_dir = "bidirectional"
     assert "example 1 ends in padding" in seen_padding(model, padded.flip(1), [2])
+
+
+def test_positions_that_the_model_shifts_by_itself_are_not_computed_by_the_cone():
+    class Left(Tokenizer):
+        padding_side, bos_token_id = "left", 5
+
+    model = random_model(positional_embedding_type="rotary", rotary_dim=4, n_layers=3, n_ctx=8)
+    runs = [tokens(3, seed=seed, vocabulary=5) for seed in (1, 2)]
+    for run in runs:
+        run[:, :2] = 6
+    model.tokenizer = Left()
+    result = patch_sweep(model, *runs, score, component="z", read=[-1])
+    reference = patch_sweep(model, *runs, score, component="z", read=[-1], engine="expand")
+    assert result.engine == "expand"
+    assert "padding on the left" in result.notes[0]
+    assert torch.allclose(result.values, reference.values, atol=1e-11)
+    assert result.effects.any()
