@@ -18,10 +18,10 @@ from headlab.analyses.study.tree.plans import Job, jobs
 from headlab.analyses.study.tree.records import Built, Look, Row, Run, Trained
 from headlab.analyses.tree_heads import Formation, TreeHeads
 from headlab.interp.assignment import Assignment
-from headlab.interp.roles import Specialisation
 from headlab.models.tree.recipes import PLAIN, RECIPE, curriculum, direct, plain_descent
 from headlab.models.tree.source import TreeSource
 from headlab.models.tree.task import TreeTask
+from tests.interp.played import specialised
 
 TREES = TreeSource(depths=(2,), labels=8, nodes=6)
 QUICKLY = replace(RECIPE, steps=12, batch=4, record=8)
@@ -111,8 +111,7 @@ def trained(name: str, accuracy: list[float], heads: int = 2, steps: int = 1200)
 def looked(score: float, first: str | None = "reverse", own: float = 0.1, other: float = 1.0) -> Look:
     """A two-head model with that specialisation; without a role's head that role is `own` right, the other `other`."""
     roles = ("backward", "reverse")
-    share = np.eye(2)
-    scores = Specialisation(roles, ((0, 0), (0, 1)), share, share / 2, share, 1.0, 1.0, score, score, (8, 8))
+    scores = specialised(roles, ((0, 0), (0, 1)), np.eye(2), score)
     loss = {gone: {role: 1 - (own if role == gone else other) for role in roles} for gone in roles}
     heads = TreeHeads(Assignment(scores, roles, dict.fromkeys(roles, 1.0), loss), 1.0, {}, ())
     return Look("x", 0, heads, Formation({}, first, 1.0, {}), {}, 0.0, {})

@@ -81,7 +81,6 @@ def tables(
             "seed": seed,
             "specialisation": s.score.specialisation,
             "separation": s.score.separation,
-            "information": s.score.information,
             "coverage": s.score.coverage,
         }
         for seed, s in zip(seeds, looks, strict=True)

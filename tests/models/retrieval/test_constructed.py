@@ -140,7 +140,7 @@ def test_more_heads_than_coordinates_stay_silent() -> None:
     task = RetrievalTask(sum_of_maxima(2, 8))
     made = construct(task, heads=3, dtype="float64")
     assert evaluate(made.model, task).max_error <= made.notes["bound"]
-    assert score(made.model, task.roles(count=64)).amount[2].max() == 0
+    assert score(made.model, task.roles(count=64)).moved[2].max() == 0
 
 
 @pytest.mark.parametrize("variant", ["head-per-coordinate", "memorise"])
