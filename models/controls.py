@@ -110,8 +110,8 @@ def undivided(
     """
     sources: dict[str, Models] = {
         "recipe initialisation": untrained,
-        "initialisation x5": lambda seed: scaled(untrained(seed), 5),
-        "initialisation x20": lambda seed: scaled(untrained(seed), 20),
+        "initialisation x5": lambda seed: scaled(untrained(seed), 5.0),
+        "initialisation x20": lambda seed: scaled(untrained(seed), 20.0),
         "shuffled weights": lambda seed: shuffled(model, seed),
         "rotated heads": lambda seed: rotated(model, seed),
     }
