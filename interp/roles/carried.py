@@ -107,8 +107,8 @@ def _recorders(
             for role, (queries, targets) in enumerate(masks[:-2]):
                 example, query = queries.nonzero(as_tuple=True)
                 seen = visible[example, 0, query]
-                share = (seen & targets[example, query]).sum(-1) / seen.sum(-1).clamp(min=1)
-                shares[role].append(share.double().cpu())
+                share = (seen & targets[example, query]).sum(-1).double() / seen.sum(-1).clamp(min=1)
+                shares[role].append(share.cpu())
 
     prefix = f"blocks.{layer}.attn.hook_"
     hooks: list[tuple[str, Hook]] = [(prefix + "v", lambda activation, hook: held.update(v=activation))]

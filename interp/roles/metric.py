@@ -69,7 +69,7 @@ def read_metric(
                 count = 1 if exact else probes
                 share = (weight[part][example, query] / count).to(logits.device)
                 for probe in range(count):
-                    signs = 2.0 * torch.randint(2, logits.shape, generator=generator) - 1
+                    signs = 2.0 * torch.randint(2, logits.shape, generator=generator).double() - 1
                     if logits.shape[-1] > 1:
                         signs = signs - signs.mean(-1, keepdim=True)
                     change = (logits * signs.to(logits)).sum()
