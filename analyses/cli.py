@@ -26,8 +26,9 @@ import tyro
 
 from headlab.analyses.options import instruments
 from headlab.analyses.options.all import StudyOptions as StudyOfAllOptions
+from headlab.analyses.options.calibrate import Calibrate
 from headlab.analyses.options.retrieval import HeadsNeeded
-from headlab.analyses.options.sweep import Sweep
+from headlab.analyses.options.sweep import SweepOptions
 from headlab.analyses.tasks import TASKS, task_entry
 from headlab.interp.errors import RequestError, WorkFailed
 from headlab.models.manifest import read_checkpoint, resolve
@@ -63,15 +64,16 @@ def commands() -> dict[str, Any]:
         "score": instruments.Score,
         "roles": instruments.Roles,
         "align": instruments.Align,
-        "circuit": instruments.Circuit,
+        "circuit": instruments.CircuitOptions,
         "compare": instruments.Compare,
         "certify": instruments.Certify,
         "render": instruments.Render,
         "info": instruments.Info,
         "heads-needed": HeadsNeeded,
-        "sweep": Sweep,
+        "sweep": SweepOptions,
         "claims": instruments.Claims,
         "bench": instruments.Bench,
+        "calibrate": Calibrate,
         "notebooks": instruments.Notebooks,
     }
 
@@ -129,8 +131,8 @@ def _one_line(panel: str) -> str:
             sections[-1].append(row)
     if "╭" not in panel:
         sections = sections[1:] or sections  # the ruled form puts its title into a section of its own
-    told = [s for i, s in enumerate(sections) if i == 0 or (s and s[0].startswith("Available subcommands"))]
-    return "; ".join(" ".join(section) for section in told).rstrip(".")
+    sentences = [s for i, s in enumerate(sections) if i == 0 or (s and s[0].startswith("Available subcommands"))]
+    return "; ".join(" ".join(section) for section in sentences).rstrip(".")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

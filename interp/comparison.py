@@ -16,8 +16,8 @@ from torch import Tensor
 from headlab.interp import statistics
 from headlab.interp.ablation import Head
 from headlab.interp.errors import RequestError
-from headlab.interp.model import HookedModel, activations, untouched
-from headlab.interp.movement import batches, visible_keys
+from headlab.interp.model import HookedModel, activations, untouched, visible_keys
+from headlab.interp.movement import batches
 from headlab.interp.weights import normalise_rows, qk_circuit, unembedding, written_rows
 
 
@@ -37,7 +37,7 @@ class Comparison:
     """How alike two models are, in [-1, 1] where 1 is the same mechanism and 0 nothing in common.
 
     heads: matched pairs; qk, ov, in_use: their means. unmatched: heads of either model that found no partner.
-    space: `logits`, or `residual` where a read-out is no unembedding matrix: there ov and in_use compare which rows a
+    space: `logits`, or `residual` where an unembedding is not a matrix: there ov and in_use compare which rows a
     head writes alike (centred kernel alignment, in [0, 1]).
     function: `agreement` (share of reads with the same largest logit) and `kl` (mean, nats, of a from b), or `r2` of
     a regression, b being the truth. rows, queries: how many of them the circuits were taken over.
@@ -195,7 +195,7 @@ class _Run:
                 _require_positions(asked, held[first])
                 heads = tuple((layer, head) for layer in layers for head in range(held[patterns[layer]].shape[1]))
                 weights = torch.cat([held[name] for name in patterns], dim=1).double() * asked[:, None, :, None]
-                visible = visible_keys(held[scores]).any(1) & asked.unsqueeze(-1)
+                visible = visible_keys(model, held[scores], held[patterns[0]]).any(1) & asked.unsqueeze(-1)
                 kept = (held[first], visible.sum(1), weights.sum(2), held[last][asked].double(), logits[asked].double())
                 parts.append(tuple(each.detach().cpu() for each in kept))
         residual, seen, paid, read, logits = (torch.cat(column) for column in zip(*parts, strict=True))

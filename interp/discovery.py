@@ -17,9 +17,9 @@ from headlab.interp.cuts import run_edge_sets
 from headlab.interp.errors import RequestError
 from headlab.interp.interventions import Intervention
 from headlab.interp.metrics import Metric, metric_name, performance
-from headlab.interp.model import HookedModel, untouched
+from headlab.interp.model import HookedModel
 from headlab.interp.paths import EdgeEffects, Ranking, chunks
-from headlab.interp.wiring import Outputs, Wiring, reference_outputs, wire
+from headlab.interp.wiring import Outputs, Wiring, reference_outputs, untouched_and_ungrouped, wire
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,9 +47,9 @@ class Fidelity:
 
     @property
     def distance_faithfulness(self) -> float | None:
-        """1 - mean |circuit - whole| / mean |empty - whole|, example by example: 1 for the model itself, 0 for what is as
-        far from it as nothing, negative for what is farther. Unlike `faithfulness` it cannot be raised by overshooting,
-        and exists where the means of whole and empty agree; None where every example's agree."""
+        """1 - mean |circuit - whole| / mean |empty - whole|, example by example: 1 for the model itself, 0 for what is
+        as far from it as nothing, negative for what is farther. Unlike `faithfulness` it cannot be raised by
+        overshooting, and exists where the means of whole and empty agree; None where every example's agree."""
         far = float((self.empty - self.whole).abs().mean())
         return None if far < 1e-9 * max(1.0, float(self.whole.abs().max())) else 1 - self.distance / far
 
@@ -89,7 +89,7 @@ def fidelity(
     `headlab.interp.paths.patch_edges`.
     """
     kept = circuit.edges if isinstance(circuit, Circuit) else frozenset(circuit)
-    with untouched(model):
+    with untouched_and_ungrouped(model):
         wiring = wire(model, inputs)
         wiring.check(kept)
         every = frozenset(wiring.edges(end=read))
@@ -134,7 +134,7 @@ def greedy_circuit(
     """
     if not tolerance > 0:
         raise RequestError(f"the tolerance is {tolerance}: it must be positive, in the metric's units")
-    with untouched(model):
+    with untouched_and_ungrouped(model):
         wiring = wire(model, inputs)
         every = wiring.edges(end=read)
         candidates = every if edges is None else tuple(dict.fromkeys(edges))

@@ -16,7 +16,7 @@ from headlab.interp.paths import EdgeEffects, Ranking
 
 
 @dataclass(frozen=True)
-class Chance:
+class RankingChance:
     """What scores in random order reach: the mean, the standard deviation, and the 5 % and 95 % points of the draws."""
 
     mean: float
@@ -36,8 +36,8 @@ class Recovery:
 
     auroc: float
     average_precision: float
-    random_auroc: Chance
-    random_average_precision: Chance
+    random_auroc: RankingChance
+    random_average_precision: RankingChance
     smallest_true: float
     largest_false: float
     ranking: str
@@ -112,8 +112,7 @@ def rank(
         what: what the items are, for an error's sentence.
 
     Raises:
-        RequestError: for scores that are not finite, a truth that holds none or all of the items, and for fewer than one
-            draw.
+        RequestError: for scores that are not finite, a truth that holds none or all of the items, and for no draw.
     """
     if draws < 1:
         raise RequestError(f"{draws} draws: the chance level needs at least 1")
@@ -147,9 +146,7 @@ def rank(
         precision=float((labels[above].sum() + (count - above.sum()) * labels[tied].mean()) / count),
         recall_at_5=float((kept & labels).sum() / count),
         precision_at_5=float((kept & labels).sum() / max(1, kept.sum())),
-        contested=float(np.mean([scores[item] > cut for item in scores if item in masked]))
-        if masked & set(scores)
-        else None,
+        contested=float(np.mean(apart)) if apart else None,
     )
 
 
@@ -167,6 +164,6 @@ def _random_orders(
     return outranked / (true * false), precision
 
 
-def _chance(values: Float[np.ndarray, " draw"]) -> Chance:
+def _chance(values: Float[np.ndarray, " draw"]) -> RankingChance:
     low, high = np.quantile(values, [0.05, 0.95])
-    return Chance(float(values.mean()), float(values.std()), float(low), float(high))
+    return RankingChance(float(values.mean()), float(values.std()), float(low), float(high))

@@ -2,7 +2,8 @@
 
 Tensor files are named after their content and the manifest names them. A new bundle is made beside its place and
 renamed into it; an existing one changes in the one moment in which its manifest is replaced. Whoever reads, also after
-a kill at any point, finds the old bundle or the new one. Nothing is ever unpickled.
+a kill at any point, finds the old bundle or the new one. The manifest has the checksums of the tensor files and one of
+itself, so that no edited word of it passes for what was written. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from safetensors.torch import save as save_safetensors
 from torch import Tensor
 
 from headlab.interp.errors import RequestError
-from headlab.models.manifest import FORMAT, MANIFEST, read, read_json, read_part
+from headlab.models.manifest import FORMAT, MANIFEST, read, read_json, read_part, signed
 
 __all__ = ["FORMAT", "MANIFEST", "plain", "read", "read_tensors", "require_writable", "write", "write_json"]
 
@@ -50,7 +51,7 @@ def write(
             name = f"{part}-{digest[:16]}.safetensors"
             manifest["files"][part] = {"file": name, "sha256": digest}
             _write_file(staging / name, content)
-        _write_file(staging / MANIFEST, _to_json(manifest))
+        _write_file(staging / MANIFEST, _to_json(signed(manifest)))
         if not directory.exists():
             os.rename(staging, directory)
             return directory
@@ -76,9 +77,13 @@ def read_tensors(directory: str | Path, manifest: Mapping[str, Any], part: str) 
 
 
 def write_json(path: str | Path, data: Mapping[str, Any]) -> Path:
-    """Write `data` as one JSON file, whole or not at all. Raises ValueError as `write` does."""
+    """Write `data` as one JSON file, whole or not at all; one with a `kind` gets a checksum, which `read` compares.
+
+    Raises RequestError as `write` does.
+    """
     path = Path(path)
-    content = _to_json(plain(data))
+    data = plain(data)
+    content = _to_json(signed(data) if "kind" in data else data)
     with _parents(path):
         partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
         try:

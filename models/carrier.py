@@ -52,7 +52,8 @@ def with_carrier(
             at; no position before it sees it, so that the constant is written where it is needed only. `key` is None.
 
     Returns:
-        `built` with that model and architecture. Residual axes: the old ones, the padding's where there is one, and the constant's, which is the last.
+        `built` with that model and architecture. Residual axes: the old ones, the padding's where there is one, and
+        the constant's, which is the last.
     """
     own = built.model.cfg.d_model
     model, architecture = enlarged(built.model, built.architecture, width=1 + padded, positions=int(padded), before=1)

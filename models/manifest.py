@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections.abc import Mapping
 from math import prod
 from pathlib import Path
@@ -16,16 +17,36 @@ from headlab.interp.errors import MissingFile, RequestError, UnknownName
 
 MANIFEST = "checkpoint.json"
 FORMAT = 1
+CHECKSUM = "sha256"
 KIND = "checkpoint"
 RUNS = "runs.json"
-_KEYS = ("architecture", "dtype", "task", "task_options", "variant", "recipe", "seed", "metrics", "history")
+DTYPES = ("float32", "float64", "float16", "bfloat16")
+# What a checkpoint's manifest holds, with the types that JSON gives it.
+FIELDS: Mapping[str, tuple[type, ...]] = {
+    "architecture": (dict,),
+    "dtype": (str,),
+    "task": (str,),
+    "task_options": (dict,),
+    "variant": (str, type(None)),
+    "recipe": (dict, type(None)),
+    "seed": (int, type(None)),
+    "metrics": (dict,),
+    "history": (list,),
+}
 
 
 def read(directory: str | Path, kind: str, *, name: str = MANIFEST) -> dict[str, Any]:
-    """The manifest of the bundle in `directory`; `name` is its file's.
+    """The manifest of a bundle. One without a checksum, which earlier versions wrote, is read with a warning.
 
-    Raises FileNotFoundError where there is no such folder, ValueError where it is foreign, damaged, of another kind, or
-    of a format that this version does not read (both formats are named).
+    Args:
+        directory: the bundle's folder.
+        kind: what it must hold, e.g. `checkpoint`.
+        name: the manifest's file name.
+
+    Raises:
+        MissingFile: where there is no such folder.
+        RequestError: where it is foreign, damaged, changed by hand, of another kind, or of a format that this version
+            does not read (both formats are named).
     """
     directory = Path(directory)
     if not directory.exists():
@@ -36,25 +57,41 @@ def read(directory: str | Path, kind: str, *, name: str = MANIFEST) -> dict[str,
     manifest = read_json(path)
     if not isinstance(manifest, dict) or not isinstance(manifest.get("format"), int) or "kind" not in manifest:
         raise RequestError(f"'{directory}' is not a headlab {kind}: its {name} was written by something else")
-    number = manifest["format"]
-    if number != FORMAT:
-        age = "newer" if number > FORMAT else "older"
-        remedy = "install a newer headlab" if number > FORMAT else "train or build it again"
+    version = manifest["format"]
+    if version != FORMAT:
+        age = "newer" if version > FORMAT else "older"
+        remedy = "install a newer headlab" if version > FORMAT else "train or build it again"
         raise RequestError(
-            f"'{directory}' has {kind} format {number}, {age} than the format {FORMAT} "
-            f"that this headlab reads: {remedy}"
+            f"'{directory}' has {kind} format {version}, {age} than the format {FORMAT} that this headlab reads: "
+            f"{remedy}"
         )
     if manifest["kind"] != kind:
         raise RequestError(f"'{directory}' holds a {manifest['kind']}, not a {kind}")
+    files = manifest.get("files", {})
+    if not isinstance(files, dict) or not all(
+        isinstance(entry, dict) and all(isinstance(entry.get(key), str) for key in ("file", "sha256"))
+        for entry in files.values()
+    ):
+        raise RequestError(f"'{directory}' is damaged: `files` in its {name} does not name files with their checksums")
+    checksum = manifest.pop(CHECKSUM, None)
+    if checksum is None:
+        warnings.warn(f"'{path}' has no checksum: it was written by an earlier headlab", stacklevel=2)
+    elif checksum != signed(manifest)[CHECKSUM]:
+        raise RequestError(f"'{path}' was changed after it was written: its content does not match its checksum")
     return manifest
 
 
 def read_checkpoint(directory: str | Path) -> dict[str, Any]:
-    """The manifest of the checkpoint in `directory`, with every entry that a checkpoint has; errors as for `read`."""
+    """The manifest of the checkpoint in `directory`, with all its fields, each of its type; errors as for `read`."""
     manifest = read(directory, KIND)
-    for key in _KEYS:
+    for key, types in FIELDS.items():
         if key not in manifest:
             raise RequestError(f"'{directory}' is damaged: its {MANIFEST} has no '{key}'")
+        if not isinstance(manifest[key], types) or isinstance(manifest[key], bool):
+            shown = type(manifest[key]).__name__
+            raise RequestError(f"'{directory}' is damaged: '{key}' in its {MANIFEST} is a {shown}")
+    if manifest["dtype"] not in DTYPES:
+        raise RequestError(f"'{directory}' has the dtype '{manifest['dtype']}': there are {', '.join(DTYPES)}")
     return manifest
 
 
@@ -87,7 +124,13 @@ def load_runs(directory: str | Path) -> dict[str, Any]:
 
     Raises FileNotFoundError where there is no such folder, ValueError where it holds no runs or is damaged.
     """
-    return read(directory, "runs", name=RUNS)
+    data = read(directory, "runs", name=RUNS)
+    runs = data.get("runs")
+    if not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):
+        raise RequestError(f"'{directory}' is damaged: `runs` in its {RUNS} is not a list of runs")
+    if not isinstance(data.get("best"), str) or not runs:
+        raise RequestError(f"'{directory}' is damaged: its {RUNS} names no best run among {len(runs)} runs")
+    return data
 
 
 def resolve(directory: str | Path) -> Path:
@@ -98,9 +141,18 @@ def resolve(directory: str | Path) -> Path:
     return directory / Path(str(load_runs(directory)["best"])).name
 
 
+def signed(data: Mapping[str, Any]) -> dict[str, Any]:
+    """`data` with the checksum of its canonical JSON."""
+    unsigned = {key: value for key, value in data.items() if key != CHECKSUM}
+    content = json.dumps(unsigned, sort_keys=True, separators=(",", ":"))
+    return {**unsigned, CHECKSUM: hashlib.sha256(content.encode()).hexdigest()}
+
+
 def read_json(path: Path) -> Any:
     """The content of a JSON file. Raises RequestError where it is damaged."""
     try:
         return json.loads(path.read_bytes())
+    except RecursionError:
+        raise RequestError(f"'{path}' is damaged: it is nested too deeply") from None
     except ValueError as error:
         raise RequestError(f"'{path}' is damaged: it is not JSON ({error})") from error

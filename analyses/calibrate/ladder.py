@@ -46,7 +46,7 @@ def shaken(rung: Rung, seed: int, size: float = SHAKE) -> Rung:
 
 
 def unread_heads(setting: Setting, seed: int) -> Rung:
-    """Four heads more that nobody reads: two look where the true heads look, two anywhere; all write to axes of their own.
+    """Four heads more that nobody reads: two look where true heads look, two anywhere, and write to axes of their own.
 
     Lemma: no weight reads those axes, so that no edge of theirs acts.
     """
@@ -100,7 +100,7 @@ def _look_alike(attention: Any, head: int, other: int) -> None:
 
 
 def cancelling_pair(setting: Setting, seed: int) -> Rung:
-    """Two heads that look as head 0 does and write +1.5 and -1.5 of what it writes: each acts alone, both do nothing."""
+    """Two heads that look as head 0 does and write +1.5 and -1.5 of what it writes: each acts alone."""
     rung = setting.rung("cancelling pair")
     count = rung.model.cfg.n_heads
     model, design = enlarged(rung.model, rung.architecture, heads=2)

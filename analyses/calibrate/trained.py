@@ -62,7 +62,7 @@ def trained(task: str, seed: int) -> Rung:
     model, design = _learned(task)(seed)
     setting = SETTINGS[task]()
     plain = setting.rung(TRAINED)
-    model = model.to(torch.float64) if model.cfg.dtype != torch.float64 else model
+    torch.nn.Module.to(model, torch.float64)  # past HookedTransformer.to, which prints
     model.cfg.dtype = torch.float64
     for parameter in model.parameters():
         parameter.requires_grad_(False)

@@ -24,7 +24,8 @@ class Certificate:
 
     edges: the candidates, those from which something can reach a position that is read.
     largest: per candidate, its largest |effect| over inputs (and contexts). mean: its mean |effect| alone.
-    smallest_true, largest_false: of `largest`, contested edges left out. gap: their ratio, inf where no false edge acts.
+    smallest_true, largest_false: of `largest`, contested edges left out. gap: their ratio, inf where no false
+        edge acts.
     lost: true edges that are no candidates. accuracy: share of inputs that the model answers right.
     state: `proved`, `enumerated` or `measured` where all inputs are right and the gap is at least 2, else `void`
         (`open` where the truth was to be measured).

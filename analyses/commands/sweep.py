@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from headlab.analyses.commands.tables import print_table
-from headlab.analyses.options.sweep import Sweep as Options
+from headlab.analyses.options.sweep import SweepOptions as Options
 from headlab.analyses.sweep import grid
 from headlab.analyses.sweep.engines import opened
 from headlab.analyses.sweep.run import failures, sweep
@@ -135,7 +135,9 @@ def show(result: dict[str, Any]) -> None:
 
 def _show_table(result: dict[str, Any]) -> None:
     rows = result["table"]
-    varied = [name for name in rows[0] if name not in table.FIGURES]
+    from headlab.analyses.sweep.table import FIGURES
+
+    varied = [name for name in rows[0] if name not in FIGURES]
     columns = [*varied, "seeds", "failed", result["measure"], "succeed", "steps"]
     shown = [
         [

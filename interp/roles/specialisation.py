@@ -85,6 +85,22 @@ class Specialisation:
         return self.coverage if self.specialisation is None else self.specialisation
 
     @property
+    def information(self) -> float | None:
+        """Mutual information of head and role under `p`, by ln P; in [0, 1], None with one role.
+
+        With two roles it ranks models as `separation` does; with more it also tells roles that are confused in pairs
+        from roles that are confused throughout.
+        """
+        if len(self.roles) == 1:
+            return None
+        if not self.p.any():
+            return 0.0
+        joint = self.p / self.p.sum()
+        independent = joint.sum(1, keepdims=True) * joint.sum(0, keepdims=True)
+        ratio = np.divide(joint, independent, out=np.ones_like(joint), where=joint > 0)
+        return float(np.clip((joint * np.log(ratio)).sum() / np.log(len(self.roles)), 0, 1))
+
+    @property
     def mechanisms(self) -> tuple[str, ...]:
         """Per role, how it is served.
 
@@ -133,6 +149,7 @@ class Specialisation:
             "definition": self.definition,
             "specialisation": self.specialisation,
             "separation": self.separation,
+            "information": self.information,
             "coverage": self.coverage,
             "roles": list(self.roles),
             "mechanism": list(self.mechanisms),

@@ -27,7 +27,7 @@ from torch import Tensor
 from headlab.interp.errors import RequestError
 from headlab.interp.model import HookedModel, activations, untouched
 from headlab.models.esp.evaluation import evaluate, in_dtype, require_fit
-from headlab.models.esp.feedback import Arc, FeedbackArcSet, minimum_feedback_arc_set
+from headlab.models.esp.feedback import NODES, Arc, FeedbackArcSet, minimum_feedback_arc_set
 from headlab.models.esp.graphs import Digraph
 from headlab.models.esp.task import EspTask
 
@@ -151,11 +151,11 @@ class Certificate:
 
 
 def certify(
-    model: HookedModel, task: EspTask, *, feedback: FeedbackArcSet | None = None, time_limit: float | int = 60.0
+    model: HookedModel, task: EspTask, *, feedback: FeedbackArcSet | None = None, nodes: int = NODES
 ) -> Certificate:
     """The certificate of any HookedTransformer on `task`, in float64, on a copy where it is of another dtype.
 
-    feedback: the graph's minimum feedback arc set where it is known, else computed within `time_limit` seconds. Works
+    feedback: the graph's minimum feedback arc set where it is known, else computed with `nodes` of the solver. Works
     on the induction form too: its further tokens are the same in every sample. ValueError where the vocabulary or the
     context does not fit, and where the weights are not finite.
     """
@@ -164,7 +164,7 @@ def certify(
     for name, parameter in model.named_parameters():  # type: ignore[attr-defined]
         if not bool(torch.isfinite(parameter).all()):
             raise RequestError(f"the weights {name} are not finite: nothing can be certified")
-    feedback = minimum_feedback_arc_set(task.graph, time_limit=time_limit) if feedback is None else feedback
+    feedback = minimum_feedback_arc_set(task.graph, nodes=nodes) if feedback is None else feedback
     evaluation = evaluate(model, task)
     reason = "; ".join(outside(model))
     if reason:

@@ -25,7 +25,7 @@ def zero_edges(task: RetrievalTask, mean: Circuit) -> frozenset[Edge]:
 
 
 def carrier(task: RetrievalTask, *, beta: float = 200.0, dtype: torch.dtype | str = torch.float32) -> Constructed:
-    """`head_per_coordinate` on `padded` sequences, one layer higher: head 0.0 brings to the CLS what every head asks with.
+    """`head_per_coordinate` on `padded` sequences, one layer higher: head 0.0 brings the CLS what all heads ask with.
 
     Proof sketch. The padding has an axis of its own; 0.0 asks for it with a bias and finds 1 there, which replaces the
     axis `cls` in the queries of layer 1. Under `zero` the key or the value of the padding, or what 0.0 writes, takes

@@ -1,4 +1,4 @@
-"""Path finding in which a first-layer head carries the constant that keeps the reverse head still in the first stage."""
+"""Path finding in which a first-layer head carries what keeps the reverse head still in the first stage."""
 
 from __future__ import annotations
 

@@ -79,8 +79,8 @@ def test_eap_is_the_derivative_of_patching(config):
         moved.embed.W_E.add_(step * torch.randn(7, 8, generator=torch.Generator().manual_seed(5), dtype=torch.float64))
 
     class Shifted(Intervention):
-        def values(self, model, destination, run):
-            return super().values(moved, destination, run)
+        def values(self, model, destination, run, **options):
+            return super().values(moved, destination, run, **options)
 
     put = Shifted("patch", inputs)
     found = estimate_edges(model, inputs, first_token, put, exact=True)

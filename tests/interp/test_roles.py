@@ -74,6 +74,9 @@ def test_score_worked_by_hand():
     # shares: head 0 moves 4/5 from the first and 1/5 from the second; chance is 1/2
     np.testing.assert_allclose(result.usage, [[0.6, 0.0], [1.0, 0.0]], atol=1e-12)
     assert result.separation == pytest.approx(0.8)
+    # head and role: (.1, .5), (.4, 0); entropy of the head less that of the head given the role, in bits
+    head, given = -0.6 * np.log2(0.6) - 0.4 * np.log2(0.4), -0.5 * (0.2 * np.log2(0.2) + 0.8 * np.log2(0.8))
+    assert result.information == pytest.approx(head - given)
     assert (result.coverage, result.specialisation) == (0.0, 0.0)
     np.testing.assert_array_equal(result.quiet, [[1, 1], [1, 0]])  # both roles are played at the same queries
     np.testing.assert_allclose(result.copies, [1 / (0.04 + 0.64), 1.0])

@@ -195,7 +195,7 @@ def test_failures_set_the_status(capsys, tmp_path):
         (["xor-success", "--engine", "dask"], "give its address, --address tcp://HOST:8786"),
         (["xor-success", "--address", "h:1"], "an address belongs to --engine dask or --engine ray"),
         (["xor-success", "--engine", "dask", "--address", "127.0.0.1:1"], "no dask cluster answers at '127.0.0.1:1'"),
-        (["xor-success", "--engine", "dask", "--address", "nonsense"], "is no address of a dask cluster"),
+        (["xor-success", "--engine", "dask", "--address", "nonsense"], "is not an address of a dask cluster"),
     ],
 )
 def test_a_wrong_request_is_one_line_and_status_2(capsys, tmp_path, arguments, said):
