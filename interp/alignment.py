@@ -15,8 +15,8 @@ from torch import Tensor
 from headlab.interp import statistics
 from headlab.interp.ablation import Head
 from headlab.interp.errors import RequestError
-from headlab.interp.model import HookedModel, activations, untouched
-from headlab.interp.movement import batches, visible_keys
+from headlab.interp.model import HookedModel, activations, model_device, untouched, visible_keys
+from headlab.interp.movement import batches
 from headlab.interp.roles import Role, by_inputs
 
 
@@ -24,11 +24,16 @@ from headlab.interp.roles import Role, by_inputs
 class Alignment:
     """How well heads and targets are matched one to one.
 
-    alignment: in [0, 1], the mean over heads of the matched entries of `matrix`; a head left without a target counts 0.
-    rank: in [0, 1], the same of `ranks`, under the same matching.
-    matrix: chance-corrected attention of each head to each target. ranks: how often that target has the head's largest
-    query-key score, a tie counted in parts. matched: each head's target, or None. chance: the alignment with shuffled
-    targets; None where no shuffle was asked for.
+    Args:
+        alignment: In [0, 1], the mean over TARGETS of the matched entries of `matrix`; a target without a head counts
+            0, and heads beyond the targets do not count: a model with 270 heads can reach 1.
+        rank: In [0, 1], the same of `ranks`, under the same matching.
+        heads: (layer, head) of the rows.
+        targets: Names of the columns.
+        matrix: Chance-corrected attention of each head to each target.
+        ranks: How often that target has the head's largest query-key score, a tie counted in parts.
+        matched: Each head's target, or None.
+        chance: The alignment with shuffled targets; None where no shuffle was asked for.
     """
 
     alignment: float
@@ -39,6 +44,11 @@ class Alignment:
     ranks: Float[np.ndarray, "head target"]
     matched: tuple[str | None, ...]
     chance: statistics.Chance | None
+
+    @property
+    def left_over(self) -> tuple[Head, ...]:
+        """The heads that were matched with no target."""
+        return tuple(head for head, target in zip(self.heads, self.matched, strict=True) if target is None)
 
     def to_frame(self) -> pd.DataFrame:
         """One row per head: layer, head, target, score, rank; score and rank are 0 where it has no target."""
@@ -61,8 +71,11 @@ class Alignment:
 class Reading:
     """What the heads attend to in the queries of one target.
 
-    attention and scores: the heads' weights and query-key scores. targets, visible: which keys are the target, and
-    which the query can see.
+    Args:
+        attention: The heads' weights.
+        scores: Their query-key scores; the weights themselves where the model's score hook holds those.
+        targets: Which keys are the target.
+        visible: Which keys the query can see.
     """
 
     attention: Float[Tensor, "query head key"]
@@ -86,11 +99,21 @@ def align(
 
     M[h, t] = clip((A_h[t] - 1/d) / (1 - 1/d), 0, 1), the mean over examples of the head's normalised |attention| on
     the target, corrected for the d keys it can see (k/d for a target of k keys). Heads and targets are matched one to
-    one for the largest sum (Hungarian), ties by rank. scores: query-key scores before the attention map, by default
-    |attention|. visible: by default all keys. names: of the targets; heads: their (layer, head), by default layer 0.
+    one for the largest sum (Hungarian method), ties by rank.
 
-    Chance: `shuffles` times the keys that every query sees are permuted, for all examples alike, and the targets with
-    them; 0 shuffles leave it out. Raises ValueError for shapes that do not fit or an example without a target.
+    Args:
+        attention: Of each head at the one query.
+        targets: Which keys are each target.
+        scores: Query-key scores before the attention map; by default |attention|.
+        visible: Which keys the query can see; by default all.
+        names: Of the targets; by default their numbers.
+        heads: Their (layer, head); by default those of layer 0.
+        shuffles: For the chance level: so often the keys that every query sees are permuted, for all examples alike,
+            and the targets with them; 0 leaves it out.
+        seed: Of the shuffles.
+
+    Raises:
+        RequestError: For shapes that do not fit, or an example without a target.
     """
     examples, width, keys = attention.shape
     if targets.shape[0] != examples or targets.shape[2] != keys:
@@ -118,7 +141,10 @@ def align_roles(
 ) -> Alignment:
     """The alignment of all heads of `model` with the targets of `roles`, each role read at its own queries.
 
-    As `align`; the scores are the model's own before softmax. Raises ValueError for roles that are never played apart.
+    As `align`; the scores are the model's own before softmax.
+
+    Raises:
+        RequestError: For no roles, and roles that are never played apart.
     """
     if not roles:
         raise RequestError("alignment needs at least one role")
@@ -128,8 +154,8 @@ def align_roles(
         parts: list[list[Reading]] = [[] for _ in group]
         for part in batches(model, len(group[0].inputs), group[0].targets.shape[-1], batch):
             masks = [(kept[part], role.targets[part]) for kept, role in zip(queries, group, strict=True)]
-            heads, found = _read(model, group[0].inputs[part], masks)
-            for collected, reading in zip(parts, found, strict=True):
+            heads, read = _read(model, group[0].inputs[part], masks)
+            for collected, reading in zip(parts, read, strict=True):
                 collected.append(reading)
         for role, collected in zip(group, parts, strict=True):
             readings[role.name] = Reading(
@@ -147,12 +173,12 @@ def align_readings(
     shuffles: int = 64,
     seed: int = 0,
 ) -> Alignment:
-    """The alignment from one reading per target; see `align`."""
+    """The alignment from one reading a target; see `align`."""
     normalised = []
     for name, reading in zip(names, readings, strict=True):
-        bare = ~(reading.targets & reading.visible).any(-1)
-        if not len(bare) or bare.any():
-            raise RequestError(f"target '{name}' is not among the keys that query {int(bare.int().argmax())} can see")
+        hidden = ~(reading.targets & reading.visible).any(-1)
+        if not len(hidden) or hidden.any():
+            raise RequestError(f"target '{name}' is not among the keys that query {int(hidden.int().argmax())} can see")
         size = reading.attention.abs().double()
         total = size.sum(-1, keepdim=True)
         normalised.append(size / torch.where(total > 0, total, torch.ones_like(total)))
@@ -165,10 +191,10 @@ def align_readings(
     level = None
     if shuffles:
         shuffled = _shuffled(normalised, readings, shuffles, np.random.default_rng(seed))
-        level = statistics.chance([float(m[_match(m, np.zeros_like(m))].sum()) / len(heads) for m in shuffled])
+        level = statistics.chance([float(m[_match(m, np.zeros_like(m))].sum()) / len(names) for m in shuffled])
     return Alignment(
-        alignment=float(matrix[rows, columns].sum()) / len(heads),
-        rank=float(ranks[rows, columns].sum()) / len(heads),
+        alignment=float(matrix[rows, columns].sum()) / len(names),
+        rank=float(ranks[rows, columns].sum()) / len(names),
         heads=heads,
         targets=names,
         matrix=matrix,
@@ -189,11 +215,11 @@ def _aligned(
 ) -> Float[np.ndarray, " head"]:
     wanted = targets & visible
     even = (wanted.sum(-1) / visible.sum(-1)).double()
-    tells = even < 1
-    if not tells.any():
+    informative = even < 1
+    if not informative.any():
         return np.zeros(attention.shape[1])
-    mass = torch.einsum("qhk,qk->qh", attention[tells], wanted[tells].double())
-    corrected = (mass - even[tells, None]) / (1 - even[tells, None])
+    mass = torch.einsum("qhk,qk->qh", attention[informative], wanted[informative].double())
+    corrected = (mass - even[informative, None]) / (1 - even[informative, None])
     return corrected.mean(0).clamp(0, 1).cpu().numpy()
 
 
@@ -235,11 +261,11 @@ def _read(
         [f"blocks.{layer}.attn.{name}" for layer in range(model.cfg.n_layers)]
         for name in ("hook_attn_scores", "hook_pattern")
     ]
-    device = next(model.parameters()).device  # type: ignore[attr-defined]
     with untouched(model):
-        _, held = activations(model, inputs.to(device), [*names[0], *names[1]])
+        _, held = activations(model, inputs.to(model_device(model)), [*names[0], *names[1]])
     heads = tuple((layer, head) for layer, name in enumerate(names[1]) for head in range(held[name].shape[1]))
     scores, pattern = (torch.cat([held[name] for name in layers], dim=1).cpu() for layers in names)
+    visible = visible_keys(model, scores, pattern).expand_as(pattern)
     readings = []
     for queries, targets in masks:
         if queries.shape[1:] != pattern.shape[2:3] or targets.shape[1:] != pattern.shape[2:]:
@@ -249,6 +275,6 @@ def _read(
             )
         example, query = queries.cpu().nonzero(as_tuple=True)
         row = scores.expand_as(pattern)[example, :, query]
-        seen = visible_keys(row).any(1)
+        seen = visible[example, :, query].any(1)
         readings.append(Reading(pattern[example, :, query], row, targets.cpu()[example, query], seen))
     return heads, readings

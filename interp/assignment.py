@@ -21,10 +21,13 @@ from headlab.interp.roles import Role, Specialisation, by_inputs, score
 class Assignment:
     """Which head plays which role, and what the roles lose when all heads of one role are ablated together.
 
-    role: per head of `score.heads`, the name of its role or None.
-    baseline: role -> mean performance over the role's examples. loss: role of the ablated group (None: all heads that
-    have no role) -> role -> performance lost, in the metric's units; a role that no head plays has no group. Both are
-    empty where no metrics were given. kind and reference say with what the heads were replaced.
+    Args:
+        score: The specialisation; with metrics, its `causal` holds the check that needs no metric.
+        role: Per head of `score.heads`, the name of its role or None.
+        baseline: Role -> mean performance over the role's examples; empty where no metrics were given.
+        loss: Role of the ablated group (None: all heads without a role) -> role -> performance lost, in the metric's
+            units. A role that no head plays has no group; empty where no metrics were given.
+        kind, reference: With what the heads were replaced.
     """
 
     score: Specialisation
@@ -72,27 +75,36 @@ def assign(
 ) -> Assignment:
     """Name each head's role, and check the name by ablating all heads of a role together.
 
-    A head plays r where usage[h, r] >= `usage` and p(h | r), the share of r's movement that is the head's, exceeds its
-    share of every other role's by `margin`. The whole group is ablated since redundant heads hide one another's loss.
-    metrics: role -> logits [example, position, vocabulary] of that role's inputs -> performance per example. reference:
-    the data that the replacement is taken over, by default the inputs of all roles.
+    The whole group is ablated since redundant heads hide one another's loss.
 
-    Raises ValueError as `score` does, and KeyError where a role has no metric.
+    Args:
+        model: Any hooked model.
+        roles: As for `score`.
+        metrics: Role -> logits [example, position, vocabulary] of that role's inputs -> performance per example. None
+            names heads without a check.
+        usage: A head plays a role where its usage is at least this
+        margin: and its share p(h|role) of the role's energy exceeds its share of every other role's by this.
+        kind: With what the heads are replaced.
+        reference: The data that the replacement is taken over, by default the inputs of all roles.
+        seed: Of a replacement that is drawn.
+
+    Raises:
+        RequestError: As `score` does.
+        UnknownName: Where a role has no metric.
     """
     roles = tuple(roles)
-    result = score(model, roles)
-    named = _named(result, usage, margin)
+    result = score(model, roles, causal=metrics is not None)
+    names = _role_names(result, usage, margin)
     if metrics is None:
-        return Assignment(result, named)
+        return Assignment(result, names)
     missing = [role.name for role in roles if role.name not in metrics]
     if missing:
         raise UnknownName(f"no metric for role '{missing[0]}': there are metrics for {', '.join(metrics) or 'none'}")
-    groups: list[str | None] = [role.name for role in roles if role.name in named]
-    groups += [None] if None in named else []
-    given, said = reference, "the reference given"
-    if given is None:
-        given, said = _all_inputs(roles), "the inputs of all roles"
-    bare = Assignment(result, named)
+    groups: list[str | None] = [role.name for role in roles if role.name in names]
+    groups += [None] if None in names else []
+    origin = "the inputs of all roles" if reference is None else "the reference given"
+    reference = _all_inputs(roles) if reference is None else reference
+    bare = Assignment(result, names)
     baseline: dict[str, float] = {}
     loss: dict[str | None, dict[str, float]] = {group: {} for group in groups}
     for role in roles:
@@ -101,7 +113,7 @@ def assign(
             role.inputs,
             metrics[role.name],
             kind=kind,
-            reference=None if kind == "zero" else given,
+            reference=None if kind == "zero" else reference,
             seed=seed,
             groups=[bare.group(group) for group in groups],
             name=f"performance of {role.name}",
@@ -110,10 +122,10 @@ def assign(
         baseline[role.name] = float(ablated.baseline[played].mean())
         for group, effect in zip(groups, ablated.effect, strict=True):
             loss[group][role.name] = float(effect[played].mean())
-    return Assignment(result, named, baseline, loss, kind, "none" if kind == "zero" else said)
+    return Assignment(result, names, baseline, loss, kind, "none" if kind == "zero" else origin)
 
 
-def _named(result: Specialisation, usage: float, margin: float) -> tuple[str | None, ...]:
+def _role_names(result: Specialisation, usage: float, margin: float) -> tuple[str | None, ...]:
     of_role = result.p * len(result.roles)
     names: list[str | None] = []
     for shares, used in zip(of_role, result.usage, strict=True):

@@ -20,8 +20,8 @@ def run(options: Align) -> dict[str, Any]:
         raise RequestError(f"the chance level needs at least one shuffle, not {options.shuffles}")
     checkpoint = load_with_heads(options.dir, options.common.device)
     roles = system(checkpoint.task).task(checkpoint).roles(seed=options.common.seed)
-    found = align_roles(checkpoint.model, roles, shuffles=options.shuffles, seed=options.common.seed)
-    level = found.chance
+    result = align_roles(checkpoint.model, roles, shuffles=options.shuffles, seed=options.common.seed)
+    level = result.chance
     curve = None
     if checkpoint.directory is not None and history_steps(checkpoint.directory):
         traced = over_training(checkpoint.directory, roles, device=options.common.device)
@@ -33,14 +33,15 @@ def run(options: Align) -> dict[str, Any]:
         }
     return {
         "dir": str(checkpoint.directory),
-        "alignment": found.alignment,
-        "rank": found.rank,
+        "alignment": result.alignment,
+        "rank": result.rank,
         "heads": [
             {**row, "target": row["target"] or None, "rank": float(row["rank"])}
-            for row in found.to_frame().to_dict("records")
+            for row in result.to_frame().to_dict("records")
         ],
-        "targets": list(found.targets),
-        "matrix": found.matrix.tolist(),
+        "targets": list(result.targets),
+        "left_over": [list(head) for head in result.left_over],
+        "matrix": result.matrix.tolist(),
         "chance": None if level is None else {"median": level.median, "p95": level.p95, "shuffles": level.count},
         "over_training": curve,
         "device": options.common.device,

@@ -49,11 +49,11 @@ class Ablate:
 
 @dataclass(frozen=True)
 class Score:
-    """The head specialisation score, with its chance level."""
+    """How the heads divide the roles: the specialisation score, its causal check, accuracy and chance level."""
 
     dir: Directory
-    chance_seeds: int = 64
-    """Untrained models of the same architecture for the chance level."""
+    chance_seeds: int = 32
+    """Models a source for the chance level; the hardest source is printed."""
     common: Common = field(default_factory=Common)
 
 

@@ -53,7 +53,10 @@ def test_zero_ablation_takes_one_selector_from_each_head(capsys, built):
 def test_score_and_roles_name_what_each_head_does(capsys, built):
     _, result = ask(capsys, "score", built["two-head"], "--chance-seeds", "8")
     assert result["specialisation"] >= 0.99
-    assert result["chance"]["median"] <= 0.02
+    assert result["chance"]["sources"]["recipe initialisation"]["median"] <= 0.02
+    assert result["chance"]["p95"] == max(each["p95"] for each in result["chance"]["sources"].values())
+    assert (result["accuracy"], result["mechanism"]) == (1.0, ["divided", "divided"])
+    assert max(result["causal"]["foreign"]) < 1e-4
     assert result["roles"] == ["endpoint 1", "endpoint 2"]
     _, roles = ask(capsys, "roles", built["two-head"])
     assert [(row["layer"], row["head"], row["role"]) for row in roles["heads"]] == [

@@ -20,10 +20,10 @@ from headlab.analyses.study.retrieval.plans import FAST, GROWN, Job, Way, jobs
 from headlab.analyses.study.retrieval.records import Built, FourMax, Look, Memory, Pair, Run, Trained
 from headlab.analyses.study.retrieval.training import train_jobs
 from headlab.interp.alignment import Alignment
-from headlab.interp.roles import Specialisation
 from headlab.interp.statistics import chance
 from headlab.models.retrieval.constructed import construct
 from headlab.models.retrieval.witness import find_witness
+from tests.interp.played import specialised
 
 TINY = Way("direct", 2, steps=3)
 CLAIMS = {"R1", "R2", "R3", "R4", "R5", "R6", "R7", "R10", "B12"}
@@ -134,7 +134,7 @@ def looked(job: Job, score: float, seed: int = 0) -> Look:
     used = np.zeros((job.heads, job.coordinates))
     used[range(min(used.shape)), range(min(used.shape))] = score
     heads = tuple((0, k) for k in range(job.heads))
-    scores = Specialisation(roles, heads, used, used / 4, used, score, score, score, score, (9,) * job.coordinates)
+    scores = specialised(roles, heads, used, score)
     aligned = Alignment(score, score, heads, roles, used, used, (None,) * job.heads, chance([0.01, 0.02]))
     return Look(job, seed, 0.1, scores, aligned)
 

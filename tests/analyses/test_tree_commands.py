@@ -48,7 +48,7 @@ def test_every_instrument_takes_them(capsys, built):
     folder = built / "forward"
     _, scored = ask(capsys, "score", folder, "--chance-seeds", 3)
     assert scored["specialisation"] >= 0.995
-    assert scored["chance"]["median"] <= 0.01
+    assert scored["chance"]["sources"]["recipe initialisation"]["median"] <= 0.01
     _, roles = ask(capsys, "roles", folder)
     assert [row["role"] for row in roles["heads"]] == ["backward", "reverse"]
     assert min(row["causal"] for row in roles["heads"]) > 0.5

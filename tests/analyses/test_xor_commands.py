@@ -79,7 +79,7 @@ def test_align_reads_now_and_over_training(capsys, folder):
 def test_score_roles_and_ablation_know_the_heads(capsys, folder):
     _, score = ask(capsys, "score", folder / "one", "--chance-seeds", 16)
     assert score["specialisation"] > 0.99
-    assert score["chance"]["p95"] < 0.1
+    assert score["chance"]["sources"]["recipe initialisation"]["p95"] < 0.1
     _, roles = ask(capsys, "roles", folder / "limit")
     assert [row["role"] for row in roles["heads"]] == ["target-0", "target-1"]
     _, lost = ask(capsys, "ablate", folder / "limit", "--kind", "zero", "--groups")

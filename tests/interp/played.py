@@ -1,8 +1,9 @@
 """Roles for the hand-built models."""
 
+import numpy as np
 import torch
 
-from headlab.interp.roles import Role
+from headlab.interp.roles import Role, Specialisation
 from tests.interp.hand_built import arcs
 
 
@@ -19,3 +20,25 @@ def role_at(name: str, inputs: torch.Tensor, query: int, target: int | torch.Ten
     targets = torch.zeros(len(inputs), positions, positions, dtype=torch.bool)
     targets[torch.arange(len(inputs)), query, target] = True
     return Role(name, inputs, queries, targets)
+
+
+def specialised(roles: tuple[str, ...], heads: tuple[tuple[int, int], ...], usage: np.ndarray, value: float):
+    """A result with this usage and specialisation, as if it had been measured."""
+    ones, none = np.ones(len(roles)), np.zeros(len(roles), dtype=bool)
+    return Specialisation(
+        roles=roles,
+        heads=heads,
+        moved=usage,
+        stray=np.zeros_like(usage),
+        p=usage / len(roles),
+        usage=usage,
+        quiet=np.ones_like(usage),
+        unread=none,
+        still=none,
+        purity=ones,
+        copies=ones,
+        separation=1.0,
+        coverage=value,
+        specialisation=value,
+        counted=(8,) * len(roles),
+    )

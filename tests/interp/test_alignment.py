@@ -7,6 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headlab.interp.alignment import align, align_roles
+from headlab.interp.model import activations
+from tests.interp.bridges import bridge
+from tests.interp.bridges import tokens as bridge_tokens
 from tests.interp.hand_built import random_model, tokens, two_heads
 from tests.interp.played import endpoint_roles, role_at
 
@@ -80,11 +83,28 @@ def test_rank_reads_the_scores_and_splits_ties():
     assert align(torch.full((2, 1, 3), 1 / 3), targets, scores=scores, visible=hidden).rank == pytest.approx(0.25)
 
 
-def test_heads_beyond_the_targets_count_zero_and_targets_beyond_the_heads_do_not():
+def test_heads_beyond_the_targets_do_not_count_and_targets_beyond_the_heads_count_zero():
     spare = align(attention({2: 1.0}, {2: 1.0}, {7: 1.0}), at(10, 2, 7))
-    assert spare.alignment == pytest.approx(2 / 3)
-    assert spare.matched.count(None) == 1
-    assert align(attention({2: 1.0}), at(10, 2, 7)).alignment == 1.0
+    assert spare.alignment == pytest.approx(1.0)
+    assert spare.matched.count(None) == len(spare.left_over) == 1
+    many = align(attention({2: 1.0}, *[{}] * 268, {7: 1.0}), at(10, 2, 7), shuffles=8)
+    assert many.alignment == pytest.approx(1.0)
+    assert many.chance.p95 <= 1.0
+    assert len(many.left_over) == 268
+    assert align(attention({2: 1.0}), at(10, 2, 7)).alignment == 0.5
+
+
+def test_a_score_hook_that_holds_the_pattern_shows_no_future_keys():
+    # a native bridge of transformer-lens 3.9 fires its score hook after the softmax, where nothing is masked
+    model, inputs = bridge("native"), bridge_tokens(8)
+    found = align_roles(model, [role_at("first", inputs, 2, 0, positions=6)], shuffles=0)
+    pattern = [activations(model, inputs, [name])[1][name] for name in hooks_of(model)]
+    share = torch.cat(pattern, 1)[:, :, 2, 0].mean(0)  # three keys are visible
+    np.testing.assert_allclose(found.matrix[:, 0], ((share - 1 / 3) / (2 / 3)).clamp(0, 1), atol=1e-6)
+
+
+def hooks_of(model):
+    return [f"blocks.{layer}.attn.hook_pattern" for layer in range(model.cfg.n_layers)]
 
 
 def test_targets_that_move_between_examples():

@@ -1,0 +1,14 @@
+from headlab.interp.roles.causal import CausalCheck as CausalCheck
+from headlab.interp.roles.causal import hold_heads as hold_heads
+from headlab.interp.roles.levels import ScoreChance as ScoreChance
+from headlab.interp.roles.levels import chance as chance
+from headlab.interp.roles.metric import ReadMetric as ReadMetric
+from headlab.interp.roles.metric import read_metric as read_metric
+from headlab.interp.roles.role import Role as Role
+from headlab.interp.roles.role import by_inputs as by_inputs
+from headlab.interp.roles.specialisation import DEFINITION as DEFINITION
+from headlab.interp.roles.specialisation import Specialisation as Specialisation
+from headlab.interp.roles.specialisation import score as score
+from headlab.interp.roles.stored import StoredScore as StoredScore
+from headlab.interp.roles.stored import require_one_definition as require_one_definition
+from headlab.interp.roles.stored import stored_score as stored_score
