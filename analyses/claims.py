@@ -17,7 +17,7 @@ from headlab.analyses.rules import VERDICTS, Rule, Verdict, judge_figure
 from headlab.interp.errors import UnknownName
 from headlab.interp.interval import Interval
 
-UNPORTED = ("tree", "retrieval")  # systems whose studies still return a `Measurement` with its verdict
+UNPORTED = ("retrieval",)  # systems whose studies still return a `Measurement` with its verdict
 
 
 @dataclass(frozen=True)
@@ -64,14 +64,13 @@ class Claim:
 class Evidence:
     """What was measured for one claim.
 
-    values: the numbers that its rule reads, and what its sentence needs. interval: of the main figure at confidence
-    `level`, None where it is a count. seeds: how many, None where nothing is random.
+    values: the numbers that its rule reads, and what its sentence needs. interval: of the main figure, with the level
+    that it has; None where it is a count. seeds: how many, None where nothing is random.
     """
 
     values: Mapping[str, Any]
-    interval: tuple[float, float] | None = None
+    interval: Interval | None = None
     seeds: int | None = None
-    level: float = 0.95
 
 
 @dataclass(frozen=True)
@@ -172,8 +171,8 @@ def ledger_row(claim: Claim, evidence: Evidence, command: str) -> dict[str, Any]
         "summary": fill_plain(claim.evidence, values),
         "line": fill_plain(claim.line, values),
         "values": values,
-        "interval": to_plain(evidence.interval),
-        "level": evidence.level,
+        "interval": None if evidence.interval is None else list(evidence.interval),
+        "level": getattr(evidence.interval, "level", None),
         "seeds": evidence.seeds,
         "command": command,
     }

@@ -7,6 +7,7 @@ when it runs, so that help answers at once.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import errno
 import importlib
 import io
@@ -27,9 +28,10 @@ from headlab.analyses.options import instruments
 from headlab.analyses.options.all import StudyOptions as StudyOfAllOptions
 from headlab.analyses.options.calibrate import Calibrate
 from headlab.analyses.options.retrieval import HeadsNeeded
-from headlab.analyses.options.sweep import Sweep
-from headlab.analyses.tasks import TASKS
+from headlab.analyses.options.sweep import SweepOptions
+from headlab.analyses.tasks import TASKS, task_entry
 from headlab.interp.errors import RequestError, WorkFailed
+from headlab.models.manifest import read_checkpoint, resolve
 
 
 def _named(options: Any, name: str) -> Any:
@@ -62,13 +64,13 @@ def commands() -> dict[str, Any]:
         "score": instruments.Score,
         "roles": instruments.Roles,
         "align": instruments.Align,
-        "circuit": instruments.Circuit,
+        "circuit": instruments.CircuitOptions,
         "compare": instruments.Compare,
         "certify": instruments.Certify,
         "render": instruments.Render,
         "info": instruments.Info,
         "heads-needed": HeadsNeeded,
-        "sweep": Sweep,
+        "sweep": SweepOptions,
         "claims": instruments.Claims,
         "bench": instruments.Bench,
         "calibrate": Calibrate,
@@ -76,27 +78,44 @@ def commands() -> dict[str, Any]:
     }
 
 
-_WITHOUT_TORCH = ("claims",)  # commands that only read, and answer at once
 _CONFIG = (tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes, tyro.conf.FlagCreatePairsOff)
 _DEVICE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOMEM)
 _MEMORY = re.compile("out of memory|can't allocate memory|not enough memory", re.IGNORECASE)
 
 
 def parse(arguments: Sequence[str]) -> tuple[str, Any]:
-    """The command's name and its options. Raises ValueError with one sentence where the arguments are wrong."""
-    kinds = commands()
-    arguments = list(arguments)
+    """The command's name and its options.
+
+    Args:
+        arguments: The words after `headlab`.
+
+    Raises:
+        RequestError: The arguments are wrong.
+        SystemExit: Help was asked for, and is printed.
+    """
+    kinds, words, program = commands(), list(arguments), "headlab"
+    name = words[0] if words and not words[0].startswith("-") else None
+    if name is not None and name not in kinds:
+        near = difflib.get_close_matches(name, kinds, n=1)
+        hint = f" (did you mean '{near[0]}'?)" if near else ""
+        raise RequestError(f"there is no command '{name}'{hint}: there are {', '.join(kinds)}. See headlab --help")
+    if name is not None:  # the parser of one command is soon built
+        words, program = words[1:], f"headlab {name}"
     errors = io.StringIO()
     try:
         with contextlib.redirect_stderr(errors):
             options: Any = tyro.cli(
-                _choice(**kinds), args=list(arguments), prog="headlab", config=_CONFIG, description=__doc__
+                _choice(**kinds) if name is None else kinds[name],
+                args=words,
+                prog=program,
+                config=_CONFIG,
+                description=__doc__ if name is None else None,
             )
     except SystemExit as stop:
         if stop.code in (0, None):
             raise
-        raise RequestError(_one_line(errors.getvalue())) from None
-    command = next(name for name, kind in kinds.items() if isinstance(options, kind))
+        raise RequestError(f"{_one_line(errors.getvalue())}. See {program} --help") from None
+    command = name or next(each for each, kind in kinds.items() if isinstance(options, kind))
     return command, options if not hasattr(options, "task") else options.task
 
 
@@ -112,8 +131,8 @@ def _one_line(panel: str) -> str:
             sections[-1].append(row)
     if "╭" not in panel:
         sections = sections[1:] or sections  # the ruled form puts its title into a section of its own
-    told = [s for i, s in enumerate(sections) if i == 0 or (s and s[0].startswith("Available subcommands"))]
-    return f"{'; '.join(' '.join(section) for section in told).rstrip('.')}. See headlab --help"
+    sentences = [s for i, s in enumerate(sections) if i == 0 or (s and s[0].startswith("Available subcommands"))]
+    return "; ".join(" ".join(section) for section in sentences).rstrip(".")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -129,12 +148,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     try:
         command, options = parse(arguments)
+        _require_checkpoints(options)
+        _require_device(options.common.device)
         module = importlib.import_module(f"headlab.analyses.commands.{command.replace('-', '_')}")
-        if command not in _WITHOUT_TORCH:
-            import torch
-
-            torch.set_num_threads(1)
-            _require_device(options.common.device)
+        _one_thread()
         result = module.run(options)
         return _write(module, result, options.common.json)
     except KeyboardInterrupt:
@@ -214,15 +231,33 @@ def report(error: Exception, arguments: Sequence[str]) -> tuple[int, str]:
     return 1, f"a fault of the program ({type(error).__name__}: {text or 'no message'}); the traceback is in {log.name}"
 
 
+def _require_checkpoints(options: Any) -> None:
+    """Raise RequestError for a folder that is not a checkpoint's, before torch is imported, which takes seconds."""
+    for name in ("dir", "dir_a", "dir_b"):
+        if hasattr(options, name):
+            task_entry(read_checkpoint(resolve(getattr(options, name)))["task"])
+
+
 def _require_device(name: str) -> None:
-    """Raise ValueError, with what there is, where `name` is no torch device of this machine."""
+    """Raise RequestError, with what there is, where `name` is not a torch device of this machine."""
+    kind, _, number = name.partition(":")
+    if name == "cpu":
+        return
+    if kind not in ("cpu", "cuda", "mps"):
+        raise RequestError(f"there is no device '{name}': write cpu, cuda, cuda:N or mps")
     import torch
 
     kinds = ["cpu"] + ["cuda"] * torch.cuda.is_available() + ["mps"] * torch.backends.mps.is_available()
-    kind, _, number = name.partition(":")
     count = torch.cuda.device_count() if kind == "cuda" else 1
     if kind not in kinds or (number and not (number.isdigit() and int(number) < count)):
         raise RequestError(f"there is no device '{name}' on this machine: there is {', '.join(kinds)}")
+
+
+def _one_thread() -> None:
+    """One thread of linear algebra, whether the command has imported torch or will."""
+    os.environ["OMP_NUM_THREADS"] = "1"
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
 
 
 def run() -> None:

@@ -78,7 +78,7 @@ def _shown(answer: int | None) -> int | str:
 def read_errors(path: str | Path) -> pd.DataFrame:
     """A CSV or Parquet table of errors: columns heads (or h), error (or nmse) and, where lengths vary, length (or T).
 
-    Raises FileNotFoundError naming the file, and ValueError where it is no such table.
+    Raises MissingFile naming the file, and RequestError where it is not such a table.
     """
     path = Path(path)
     if not path.is_file():
@@ -86,7 +86,7 @@ def read_errors(path: str | Path) -> pd.DataFrame:
     try:
         frame = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
     except (ValueError, OSError) as error:
-        raise RequestError(f"'{path}' is no table that can be read: {str(error).splitlines()[0]}") from None
+        raise RequestError(f"'{path}' is not a table that can be read: {str(error).splitlines()[0]}") from None
     return frame
 
 
@@ -95,7 +95,7 @@ def heads_needed(errors: pd.DataFrame, *, mass: float = 0.9, complete: bool = Tr
 
     Without a column of lengths they are all alike. complete: whether every head count must have been measured at every
     length; False takes a table with gaps as it is. Head counts may skip numbers: D then lies somewhere in the gap.
-    Raises ValueError for a column or a cell that is missing (naming it), one head count only, head counts or lengths
+    Raises RequestError for a column or a cell that is missing (naming it), one head count only, head counts or lengths
     that are not whole numbers from 1, and errors that are not positive and finite.
     """
     table = _cells(errors)

@@ -43,16 +43,16 @@ _MARKDOWN = re.compile(r"([\\*_`|$\[\]])")
 def sources(names: Sequence[str] = (), folder: Path | None = None) -> list[Path]:
     """The percent scripts of the notebooks in reading order; of `names` alone where some are given.
 
-    Raises FileNotFoundError where this is no checkout, KeyError, with what there is, for an unknown name.
+    Raises MissingFile where this is not a checkout, UnknownName, with what there is, for an unknown name.
     """
     folder = FOLDER if folder is None else folder
-    found = sorted(folder.glob("[0-9]*.py"))
-    if not found:
+    scripts = sorted(folder.glob("[0-9]*.py"))
+    if not scripts:
         raise MissingFile(f"there are no notebooks in {folder}: they come with the repository, not the package")
     for name in names:
-        if name not in [path.stem for path in found]:
-            raise UnknownName(f"there is no notebook '{name}': there are {', '.join(path.stem for path in found)}")
-    return [path for path in found if not names or path.stem in names]
+        if name not in [path.stem for path in scripts]:
+            raise UnknownName(f"there is no notebook '{name}': there are {', '.join(path.stem for path in scripts)}")
+    return [path for path in scripts if not names or path.stem in names]
 
 
 def read(source: Path) -> NotebookNode:
@@ -110,11 +110,11 @@ def static(notebook: NotebookNode) -> NotebookNode:
     """The notebook as it is kept: a figure is its SVG, which GitHub, nbviewer and editors show, and its caption."""
     from copy import deepcopy
 
-    kept = deepcopy(notebook)
-    for cell in kept.cells:
+    copied = deepcopy(notebook)
+    for cell in copied.cells:
         if cell.cell_type == "code":
             cell.outputs = [part for output in cell.outputs for part in _static(output)]
-    return kept
+    return copied
 
 
 def _static(output: Any) -> list[Any]:
@@ -128,8 +128,8 @@ def _static(output: Any) -> list[Any]:
     if caption is None:
         return [output]
     words = _MARKDOWN.sub(r"\\\1", _SPAN.sub("", caption.group(1)))
-    said = {"text/markdown": words, "text/plain": html.unescape(re.sub(r"<[^>]*>", "", caption.group(1)))}
-    return [output, new_output("display_data", data=said)]
+    texts = {"text/markdown": words, "text/plain": html.unescape(re.sub(r"<[^>]*>", "", caption.group(1)))}
+    return [output, new_output("display_data", data=texts)]
 
 
 def write(notebook: NotebookNode) -> str:

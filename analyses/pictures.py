@@ -46,7 +46,7 @@ def attention_figure(checkpoint: Checkpoint, task: Task, example: Examples, badg
 
 
 def circuit_figure(checkpoint: Checkpoint, task: Task, example: Examples, badges: list[Head | str]) -> Figure:
-    """Token -> head -> logit at the first position that is read; by what heads move where the read-out is no matrix."""
+    """Token -> head -> logit at the first position read; what heads move where the unembedding is not a matrix."""
     query = int(example.read[0][example.read[0] >= 0][0])
     labels = list(task.token_labels(example.inputs[0]))
     try:
@@ -78,10 +78,10 @@ def _by_logits(
     device = example.inputs.device
     parts = []
     for token in shown:
-        found = direct_logit_attribution(
+        attribution = direct_logit_attribution(
             checkpoint.model, example.inputs, centred[token : token + 1].to(device), position=query
         )
-        parts.append(found.heads[0].flatten(0, 1).double().cpu().numpy())  # [head, source]
+        parts.append(attribution.heads[0].flatten(0, 1).double().cpu().numpy())  # [head, source]
     by_token = (parts[0] - parts[1]).T  # [source, head]: the right logit minus the strongest other
     rows = _shown(by_token)
     to_logit = np.stack([part.sum(1) for part in parts], axis=1)
@@ -141,6 +141,6 @@ def _by_movement(
         threshold=0.05 * float(by_token.max()),
         title="Attention circuit",
         description=f"What each head moves from each token to position {query}.",
-        caption=f"One example, read at position {query}. The read-out is no matrix, so widths are what is moved: "
+        caption=f"One example, read at position {query}. The unembedding is not a matrix, so widths are what is moved: "
         "attention times the size of the value that is written.",
     )

@@ -115,7 +115,8 @@ class Rule:
         if self.kind != "figure":
             return "holds"
         cells = self.cells(evidence)
-        return min((cells[name] for name in self.decides), key=_WORST_FIRST.index)
+        given = {cells[name] for name in self.decides}
+        return next(verdict for verdict in _WORST_FIRST if verdict in given)
 
     def cells(self, evidence: Mapping[str, Any]) -> dict[str, Verdict]:
         """Each figure of the paper with the verdict on the measured value of that name, where it was measured."""

@@ -1,8 +1,8 @@
 """Head ablation: how much performance is lost when heads, singly or in groups, write something else.
 
-A head is edited at z, before W_O, at every position: `ablate_heads` of head h is z[:, :, h] = replacement, and no
-other head changes. Hence zero removes all that the head adds through its values, its own b_V included (a head whose
-pattern sums to 1 adds b_V W_O whatever it attends to), and leaves the layer's shared b_O in place.
+A head is edited at z, before W_O: `ablate_heads` of head h is z[:, :, h] = replacement, and no other head changes.
+Hence zero removes all that the head adds through its values, its own b_V included (a head whose pattern sums to 1 adds
+b_V W_O whatever it attends to), and leaves the layer's shared b_O in place.
 """
 
 from __future__ import annotations
@@ -14,14 +14,17 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Int
 from torch import Tensor
 
+from headlab.interp.engines import HeadGroups
 from headlab.interp.errors import OutOfRange, RequestError, UnknownName
 from headlab.interp.interventions import DonorFactors, Factors, Intervention, factor_table
 from headlab.interp.metrics import Metric, metric_name, performance
-from headlab.interp.model import Hook, HookedModel, activations, run, untouched
-from headlab.interp.sites import hook_name, require_layers
+from headlab.interp.model import HookedModel, Inputs, Mask, model_inputs, untouched
+from headlab.interp.padding import mask_for_run, require_padding_unseen, seen_padding, token_mask
+from headlab.interp.sites import grid, require_layers
+from headlab.interp.sweeps import Destination, Engine, measured
 
 Head = tuple[int, int]
 AblationKind = Literal["zero", "mean", "positional_mean", "resample", "matched_resample"]
@@ -31,9 +34,18 @@ AblationKind = Literal["zero", "mean", "positional_mean", "resample", "matched_r
 class AblationResult:
     """Performance lost per group of heads and example; higher = more important.
 
-    effect = baseline - ablated, in the metric's own units. groups: which (layer, head)s were ablated together, one
-    group per row. reference: the data that the replacement was taken over (None for `zero`), `intervention` says so
-    in words. warning: set where every effect is exactly 0, which a head that acts does not give.
+    Args:
+        groups: Which (layer, head)s were ablated together, one group per row.
+        effect: baseline - ablated, in the metric's own units.
+        baseline: The metric of the run itself.
+        kind: Of the replacement; `intervention` says it in words.
+        reference: The data that the replacement was taken over; None for `zero`.
+        seed: Of the draw.
+        metric: Its name.
+        device: Where it was computed.
+        warning: Set where every effect is exactly 0, which a head that acts does not give.
+        read: The positions that the metric saw.
+        engine, notes: What computed it, and why so.
     """
 
     groups: tuple[tuple[Head, ...], ...]
@@ -46,6 +58,9 @@ class AblationResult:
     metric: str
     device: str
     warning: str | None = None
+    read: tuple[int, ...] = ()
+    engine: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def mean(self) -> Float[Tensor, " group"]:
@@ -85,61 +100,94 @@ class AblationResult:
 
 def ablate_heads(
     model: HookedModel,
-    inputs: Shaped[Tensor, "example ..."],
+    inputs: Inputs,
     metric: Metric,
     *,
     kind: AblationKind | str,
-    reference: Shaped[Tensor, "donor ..."] | None = None,
+    reference: Inputs | None = None,
     factors: Factors | Int[Tensor, " example"] | None = None,
     reference_factors: DonorFactors | Int[Tensor, " donor"] | None = None,
     seed: int = 0,
     layers: Sequence[int] | None = None,
     groups: Sequence[Sequence[Head]] | None = None,
+    positions: Sequence[int] | None = None,
+    read: Sequence[int] | None = None,
+    engine: Engine | str = "auto",
+    attention_mask: Mask | None = None,
+    reference_mask: Mask | None = None,
+    recheck: int = 2,
     name: str | None = None,
 ) -> AblationResult:
     """How much of `metric` is lost when each head of `layers` (or each of `groups`, ablated together) is replaced.
 
-    metric: logits [example, position, vocabulary] -> [example], higher is better. kind and reference: as for
-    `headlab.interp.interventions.Intervention`; `mean`, `positional_mean` and the resample kinds need a `reference`,
-    `matched_resample` needs `factors` (level per example; and `reference_factors` where the reference is not
-    `inputs`). One replacement is drawn with `seed` and shared by all groups. name: what the metric is called.
+    One replacement is drawn with `seed` and shared by all groups. Groups within a layer are computed by the cone
+    where it models the architecture; a group across layers is a run of the model.
 
-    Raises ValueError for missing reference data, an empty group or a metric that does not give one finite number per
-    example, KeyError for an unknown kind, and IndexError for a layer or head that does not exist.
+    Args:
+        model: A hooked model.
+        inputs: What it is called with: a tensor, or what `model_inputs` makes one of.
+        metric: From logits at the read positions [example, read, vocabulary] to one number per example, higher is
+            better.
+        kind: As for `headlab.interp.interventions.Intervention`, but for `patch`.
+        reference: The data that means and resamples are taken over.
+        factors: Level per example, for `matched_resample`.
+        reference_factors: Level per donor, where the reference is not `inputs`.
+        seed: Of the draw.
+        layers: Whose heads; None is all.
+        groups: Heads (layer, head) that are ablated together; instead of `layers`.
+        positions: Where heads are replaced; None is everywhere.
+        read: The positions that the metric sees, in this order; None is all. The fewer, the faster.
+        engine: See `headlab.interp.patching.patch_sweep`.
+        attention_mask: 1 at tokens, 0 at padding, of `inputs`; means and resamples leave padding out.
+        reference_mask: The same of `reference`, where that is other data.
+        recheck: See `headlab.interp.patching.patch_sweep`.
+        name: What the metric is called.
+
+    Raises:
+        RequestError: In one sentence, for missing reference data, an empty group, a kind, layer, head or position
+            that does not exist (UnknownName, OutOfRange), weights that are not finite, and a metric that does not give
+            one finite number per example.
     """
     if kind == "patch":
         raise UnknownName(
-            "patch is no ablation: use headlab.interp.patching.patch_sweep, which takes a source and a destination"
+            "patch is not an ablation: use headlab.interp.patching.patch_sweep, which takes a source and a destination"
         )
+    inputs = model_inputs(model, inputs)
     intervention = Intervention(
         kind,
-        None if kind == "zero" else reference,
+        None if kind == "zero" or reference is None else model_inputs(model, reference),
         seed,
         {} if factors is None else factor_table(factors),
         {} if reference_factors is None else factor_table(reference_factors),
+        reference_mask,
     )
     chosen = _groups(model, layers, groups)
     name = metric_name(metric) if name is None else name
-    hooks = {layer: hook_name("z", layer) for layer in sorted({layer for group in chosen for layer, _ in group})}
+    edited = tuple(sorted({layer for group in chosen for layer, _ in group}))
+    tokens = token_mask(attention_mask, inputs)
     with untouched(model):
-        logits, held = activations(model, inputs, list(hooks.values()))
-        baseline = performance(metric, logits, name)
-        new = intervention.values(model, inputs, held)
-        effects = []
-        for group in chosen:
-            edits = {}
-            for layer in sorted({layer for layer, _ in group}):
-                heads = sorted(head for at, head in group if at == layer)
-                edits[hooks[layer]] = _write_heads(heads, new[hooks[layer]])
-            effects.append(baseline - performance(metric, run(model, inputs, edits), name))
-    effect = torch.stack(effects)
+        require_padding_unseen(model, inputs, tokens)
+        run = Destination(model, inputs, "z", edited, read, engine, mask_for_run(model, tokens))
+        baseline = measured({name: metric}, run.logits)
+        new = intervention.values(model, inputs, {hook: run.old[hook] for hook in run.hooks}, tokens)
+        where = grid(model, "z", position_count=run.positions, layers=edited, positions=positions, by=("layer",))
+        cells = HeadGroups(where, run.old, new, chosen)
+        swept = run.measure(cells, {name: metric}, baseline, recheck=recheck)
+        values = _own_layer(swept.values[0], chosen, edited)
+        for row, group in enumerate(chosen):
+            if len({layer for layer, _ in group}) > 1:
+                values[row] = performance(metric, run.edited(cells.hooks(row)), name)
+        notes = swept.notes
+        if attention_mask is None and (noted := seen_padding(model, inputs, run.read)):
+            notes = (*notes, noted)
+    effect = baseline - values
     warning = None
     if not effect.any():
         warning = f"every effect of {kind} ablation is exactly 0: these heads reach nothing that '{name}' reads"
     return AblationResult(
         groups=chosen,
         effect=effect,
-        baseline=baseline,
+        baseline=baseline[0],
         kind=kind,
         intervention=str(intervention),
         reference=intervention.reference,
@@ -147,16 +195,18 @@ def ablate_heads(
         metric=name,
         device=str(effect.device),
         warning=warning,
+        read=run.read,
+        engine=swept.engine,
+        notes=notes,
     )
 
 
-def _write_heads(heads: Sequence[int], new: Float[Tensor, "example position head d_head"]) -> Hook:
-    def edit(z: Tensor, hook: Any) -> Tensor:
-        edited = z.clone()
-        edited[:, :, heads] = new[:, :, heads]
-        return edited
-
-    return edit
+def _own_layer(
+    values: Float[Tensor, "layer group example"], groups: Sequence[Sequence[Head]], layers: Sequence[int]
+) -> Float[Tensor, "group example"]:
+    """Each group's values, from the row of its first layer."""
+    rows = [layers.index(group[0][0]) for group in groups]
+    return values[rows, torch.arange(len(groups), device=values.device)]
 
 
 def _groups(

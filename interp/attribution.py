@@ -12,9 +12,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from headlab.interp.errors import OutOfRange, RequestError
-from headlab.interp.model import HookedModel, activations, head_weights, run, untouched
-
-FINAL_SCALE = "ln_final.hook_scale"
+from headlab.interp.head_arithmetic import clip_of
+from headlab.interp.model import HookedModel, Mask, activations, head_weights, untouched
+from headlab.interp.norms import norm_of, precise, tolerance
 
 Directions = (
     Float[Tensor, "example vocabulary"]
@@ -31,8 +31,10 @@ class DirectLogitAttribution:
     biases, mlps: a layer's attention bias and MLP output; zero where the model has none.
     embed, positional: the token and the position embedding at the position that is read.
     constant: what the read-out adds whatever the residual is (the final norm's bias, the unembedding's).
-    logits: the model's own value of the direction; `total` equals it up to rounding.
+    logits: the value of the direction by the final residual; `total` equals it up to rounding. It is the model's own,
+    before a cap of the logits where there is one.
     query: the position that was read. Units: logits, times the direction's own.
+    notes: what must be known of these numbers, e.g. that the model caps its logits.
     """
 
     heads: Float[Tensor, "example layer head source"]
@@ -43,6 +45,7 @@ class DirectLogitAttribution:
     constant: Float[Tensor, " example"]
     logits: Float[Tensor, " example"]
     query: Int[Tensor, " example"]
+    notes: tuple[str, ...] = ()
 
     @property
     def total(self) -> Float[Tensor, " example"]:
@@ -105,44 +108,58 @@ class DirectLogitAttribution:
 
 
 def direct_logit_attribution(
-    model: HookedModel, inputs: Tensor, directions: Directions, *, position: int | Int[Tensor, " read"] = -1
+    model: HookedModel,
+    inputs: Tensor,
+    directions: Directions,
+    *,
+    position: int | Int[Tensor, " read"] = -1,
+    attention_mask: Mask | None = None,
 ) -> DirectLogitAttribution:
-    """Split a direction of the logits at `position` into the terms that write it (Elhage et al. 2021).
+    """Split a direction of the logits at one position into the terms that write it (Elhage et al. 2021).
 
-    directions: weights over the vocabulary per example; or one token per example (its logit); or two tokens per
-    example (the first one's logit minus the second's). position: one for all examples, or one per example.
+    The final norm is taken with its scale frozen at this run's, the unembedding as the model applies it, a replaced one
+    included; it must be linear. Computed in float32 or better.
 
-    The read-out (final norm with its scale frozen, unembedding) is taken as the model applies it, replaced parts
-    included, and must then be linear. Raises ValueError where it is not, where the direction does not fit the logits,
-    or where the model adds to the residual stream what is none of these terms; IndexError for a position or token
-    that does not exist.
+    Args:
+        model: The model.
+        inputs: What it reads, first axis `example`.
+        directions: Weights over the vocabulary for each example; or one token for each (its logit); or two tokens for
+            each (the first one's logit minus the second's).
+        position: The position that is read, one for all examples or one for each.
+        attention_mask: 1 where a token counts, 0 where it is padding.
+
+    Raises:
+        RequestError: Where the unembedding is not linear, the direction does not fit the logits, or something else than
+            these terms writes to the residual stream.
+        OutOfRange: For a position or token that does not exist.
     """
     layers, attn_only = model.cfg.n_layers, bool(model.cfg.attn_only)
     final = f"blocks.{layers - 1}.hook_resid_post"
     names = ["blocks.0.hook_resid_pre", final]
-    names += [FINAL_SCALE] if FINAL_SCALE in model.hook_dict else []
     positional = model.cfg.positional_embedding_type == "standard" and "hook_pos_embed" in model.hook_dict
     names += ["hook_pos_embed"] if positional else []
     for layer in range(layers):
         names += [f"blocks.{layer}.attn.hook_v", f"blocks.{layer}.attn.hook_pattern", f"blocks.{layer}.hook_attn_out"]
         names += [] if attn_only else [f"blocks.{layer}.hook_mlp_out"]
     with untouched(model):
-        logits, kept = activations(model, inputs, names)
+        logits, cache = activations(model, inputs, names, attention_mask=attention_mask)
         query = _queries(position, logits)
-        weights = _direction_weights(directions, logits)
-        residual, scale = kept[final], kept.get(FINAL_SCALE)
-        gradient, constant = _read_out(model, inputs, weights, query, residual, final, scale)
+        weights = precise(_direction_weights(directions, logits))[0]
         rows = torch.arange(len(query), device=logits.device)
-        along = _wide(gradient)
+        along, constant, value, notes = _unembedded(model, cache[final], weights, logits, rows, query)
 
         def term(name: str) -> Float[Tensor, " example"]:
-            return (_wide(kept[name]).expand(len(rows), -1, -1)[rows, query] * along).sum(-1)
+            return (precise(cache[name])[0].expand(len(rows), -1, -1)[rows, query] * along).sum(-1)
+
+        def close(found: Tensor, expected: Tensor, magnitude: float, dtype: torch.dtype) -> bool:
+            return _size(found - expected) <= tolerance(model, dtype) * (magnitude + 1e-6)
 
         heads, biases, mlps = [], [], []
         for layer in range(layers):
-            head, bias = _attention_terms(model, layer, kept, rows, query, along)
+            head, bias = _attention_terms(model, layer, cache, rows, query, along)
             attention = term(f"blocks.{layer}.hook_attn_out")
-            if not _close(head.sum((1, 2)) + bias, attention, _size(head) + _size(attention)):
+            size = _size(along) * _size(cache[f"blocks.{layer}.hook_attn_out"]) * along.shape[-1] ** 0.5
+            if not close(head.sum((1, 2)) + bias, attention, _size(head) + size, logits.dtype):
                 raise RequestError(
                     f"the heads of layer {layer} do not add up to its attention output (a norm after the attention, "
                     "or another output map than W_O): direct attribution by head is not defined for this model"
@@ -159,11 +176,13 @@ def direct_logit_attribution(
             embed=start - position_term,
             positional=position_term,
             constant=constant,
-            logits=(_wide(logits[rows, query]) * _wide(weights)).sum(-1),
+            logits=value,
             query=query,
+            notes=notes,
         )
         magnitude = _size(start) + sum(_size(part) for part in (*heads, *biases, *mlps))
-        if not _close(result.total, result.logits, magnitude):
+        magnitude += _size(along) * _size(cache[final]) * along.shape[-1] ** 0.5
+        if not close(result.total, result.logits, magnitude, logits.dtype):
             raise RequestError(
                 "the embedding, the heads and the MLPs do not add up to the logits: something else writes to this "
                 "model's residual stream, so direct attribution is not defined for it"
@@ -171,17 +190,8 @@ def direct_logit_attribution(
     return result
 
 
-def _wide(values: Tensor) -> Tensor:
-    return values if values.dtype == torch.float64 else values.float()
-
-
 def _size(values: Tensor) -> float:
     return float(values.abs().max()) if values.numel() else 0.0
-
-
-def _close(found: Tensor, expected: Tensor, magnitude: float) -> bool:
-    tolerance = {torch.float64: 1e-9, torch.float32: 1e-4}.get(expected.dtype, 3e-2)
-    return _size(found - expected) <= tolerance * (magnitude + 1e-6)
 
 
 def _queries(position: int | Tensor, logits: Tensor) -> Int[Tensor, " example"]:
@@ -217,55 +227,67 @@ def _direction_weights(directions: Directions, logits: Tensor) -> Float[Tensor, 
 
 
 def _attention_terms(
-    model: HookedModel, layer: int, kept: dict[str, Tensor], rows: Tensor, query: Tensor, along: Tensor
+    model: HookedModel, layer: int, cache: dict[str, Tensor], rows: Tensor, query: Tensor, along: Tensor
 ) -> tuple[Float[Tensor, "example head source"], Float[Tensor, " example"]]:
     weights = head_weights(model, layer)
-    pattern = _wide(kept[f"blocks.{layer}.attn.hook_pattern"])[rows, :, query]
-    values = _wide(kept[f"blocks.{layer}.attn.hook_v"])
+    pattern, values, W_O, b_O = precise(
+        cache[f"blocks.{layer}.attn.hook_pattern"],
+        cache[f"blocks.{layer}.attn.hook_v"],
+        weights.W_O,
+        weights.b_O,
+    )
+    clip = clip_of(model)
+    values = values if clip is None else values.clamp(-clip, clip)
     groups = pattern.shape[1] // values.shape[2]
     values = repeat(values, "example source kv d_head -> example source (kv group) d_head", group=groups)
-    written = einsum(_wide(weights.W_O), along, "head d_head model, example model -> example head d_head")
+    written = einsum(W_O, along, "head d_head model, example model -> example head d_head")
     moved = einsum(values, written, "example source head d_head, example head d_head -> example head source")
-    return pattern * moved, along @ _wide(weights.b_O)
+    return pattern[rows, :, query] * moved, along @ b_O
 
 
-def _read_out(
-    model: HookedModel,
-    inputs: Tensor,
-    weights: Tensor,
-    query: Tensor,
-    residual: Tensor,
-    final: str,
-    scale: Tensor | None,
-) -> tuple[Float[Tensor, "example model"], Float[Tensor, " example"]]:
-    """The direction in the residual stream, and the constant, of a read-out that must be affine in the residual."""
-    rows = torch.arange(len(query), device=residual.device)
-    hooks: dict[str, Any] = {}
-    if scale is not None:
-        hooks[FINAL_SCALE] = lambda value, hook: scale
+def _unembedded(
+    model: HookedModel, residual: Tensor, weights: Tensor, logits: Tensor, rows: Tensor, query: Tensor
+) -> tuple[Float[Tensor, "example model"], Float[Tensor, " example"], Float[Tensor, " example"], tuple[str, ...]]:
+    """The direction in the residual stream, what is added whatever the residual is, the direction's value, and notes.
 
-    def value(at: Tensor) -> Float[Tensor, " example"]:
-        def put(activation: Tensor, hook: Any) -> Tensor:
-            return at
+    Raises RequestError for an unembedding that is not affine in the residual at the position that is read.
+    """
+    cap = float(getattr(model.cfg, "output_logits_soft_cap", -1.0) or -1.0)
+    norm = norm_of(model, getattr(model, "ln_final", None))
+    residual = precise(residual)[0]
+    scale = None if norm is None else norm.scale(residual)
 
-        logits = run(model, inputs, {**hooks, final: put})
-        return (_wide(logits[rows, query]) * _wide(weights)).sum(-1)
+    def unembedded(at: Tensor) -> Float[Tensor, "example vocabulary"]:
+        at = at if norm is None or scale is None else norm.frozen(at, scale)
+        unembed: Any = model.unembed  # type: ignore[attr-defined]
+        W_U = getattr(unembed, "W_U", None)
+        if logits.dtype in (torch.float16, torch.bfloat16) and isinstance(W_U, Tensor) and W_U.ndim == 2:
+            b_U = getattr(unembed, "b_U", None)
+            return at[rows, query] @ W_U.to(at) + (0 if b_U is None else b_U.to(at))
+        return precise(unembed(at.to(logits.dtype)))[0][rows, query]
 
     with torch.enable_grad():
         leaf = residual.clone().requires_grad_(True)
-        here = value(leaf)
-        (gradient,) = torch.autograd.grad(here.sum(), leaf)
-    here = here.detach()
-    own = gradient[rows, query]
-    constant = here - (_wide(own) * _wide(residual[rows, query])).sum(-1)
-    generator = torch.Generator().manual_seed(0)
-    noise = torch.randn(residual.shape, generator=generator, dtype=torch.float64).to(residual)
-    spread = residual.float().square().mean().sqrt().to(residual)
-    for other in (-residual, noise * spread):
-        predicted = constant + (_wide(own) * _wide(other[rows, query])).sum(-1)
-        if not _close(predicted, value(other), _size(here) + _size(predicted)):
+        here = unembedded(leaf)
+        value = (here * weights).sum(-1)
+        (gradient,) = torch.autograd.grad(value.sum(), leaf)
+    here, value, along = here.detach(), value.detach(), gradient[rows, query]
+    constant = value - (along * residual[rows, query]).sum(-1)
+    allowed = tolerance(model, logits.dtype)
+    noise = torch.randn(residual.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(residual)
+    for other in (-residual, noise * residual.square().mean().sqrt()):
+        predicted = constant + (along * other[rows, query]).sum(-1)
+        found = (unembedded(other) * weights).sum(-1)
+        if _size(predicted - found) > allowed * (_size(here) + _size(predicted) + 1e-6):
             raise RequestError(
-                "the read-out is not linear in the final residual at the position that is read, so its logits do not "
-                "split into a sum over heads: use patching or ablation for this model"
+                "the unembedding is not linear in the final residual at the position that is read, so its logits do "
+                "not split into a sum over heads: use patching or ablation for this model"
             )
-    return own, constant
+    capped = cap * torch.tanh(here / cap) if cap > 0 else here
+    if _size(capped - precise(logits)[0][rows, query]) > allowed * (_size(here) + _size(residual) + 1e-6):
+        raise RequestError(
+            "the logits are not the unembedding of the final norm (a scale behind it, or another norm), so they do not "
+            "split into a sum over heads: use patching or ablation for this model"
+        )
+    notes = (f"the model caps its logits at {cap:g}: these are the logits before the cap",) if cap > 0 else ()
+    return along, constant, value, notes

@@ -18,10 +18,10 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from headlab.interp.errors import RequestError, UnknownName
-from headlab.interp.gradients import gradients_of, saturation, saturation_warning
+from headlab.interp.gradients import gradients_of, metric_rows, saturation, saturation_warning
 from headlab.interp.interventions import Intervention
 from headlab.interp.metrics import Metric, metric_name, performance
-from headlab.interp.model import HookedModel, activations, run, untouched
+from headlab.interp.model import HookedModel, Mask, activations, run, untouched
 from headlab.interp.patch_result import PatchResult
 from headlab.interp.patching import patch_sweep
 from headlab.interp.sites import Grid, component, grid, hook_name, require_component, require_layers, require_positions
@@ -32,7 +32,8 @@ class PatchEstimate:
     """Estimated effects of a sweep of patches, and the exact ones beside them where they were asked for.
 
     estimate: as `interp.patching.patch_sweep` gives it, engine `gradient`; its notes hold the warning. saturation: in
-    which share of the examples each head's softmax has next to no gradient (`headlab.interp.gradients.saturation`).
+    which share of the examples each head's softmax has next to no gradient at a query that a metric reads
+    (`headlab.interp.gradients.saturation`).
     """
 
     estimate: PatchResult
@@ -75,11 +76,13 @@ def estimate_patches(
     by: Sequence[str] | None = None,
     direction: str = "denoising",
     exact: bool = False,
+    attention_mask: Mask | None = None,
 ) -> PatchEstimate:
     """What `headlab.interp.patching.patch_sweep` measures with these arguments, estimated at the destination run.
 
-    exact: also run the patches. Raises what `patch_sweep` raises, and ValueError for a metric without a finite
-    gradient.
+    exact: also run the patches. attention_mask: 1 where a token counts, 0 where it is padding, of both runs. Raises
+    what `patch_sweep` raises, and RequestError for a metric without a finite gradient, for an intervention over padded
+    examples, and for exact patches of them.
     """
     options: dict[str, Any] = {
         "component": component,
@@ -100,13 +103,15 @@ def estimate_patches(
             f"the source has shape {list(source.shape)} and the destination {list(destination.shape)}: "
             "patching needs two runs of the same length and batch"
         )
+    if attention_mask is not None and (exact or isinstance(source, Intervention)):
+        raise RequestError("under an attention mask the estimate needs a source run, and exact patches are not run")
     named = metrics if isinstance(metrics, Mapping) else {metric_name(metrics): metrics}
     if not named:
         raise RequestError("no metric was given: name at least one")
     require_component(model, component)
     hooks = [hook_name(component, layer) for layer in require_layers(model, layers)]
     with untouched(model):
-        logits, old = activations(model, destination, hooks)
+        logits, old = activations(model, destination, hooks, attention_mask=attention_mask)
         cells = grid(
             model,
             component,
@@ -121,15 +126,16 @@ def estimate_patches(
         if isinstance(source, Intervention):
             new, at_source = source.values(model, destination, old), None
         else:
-            source_logits, new = activations(model, source, hooks)
+            source_logits, new = activations(model, source, hooks, attention_mask=attention_mask)
             at_source = _measured(named, source_logits[:, list(seen)])
         at_destination = _measured(named, logits[:, list(seen)])
         values = []
         for number, (name, metric) in enumerate(named.items()):
-            gradients = _gradients(model, destination, hooks, metric, name, list(seen))
+            gradients = _gradients(model, destination, hooks, metric, name, list(seen), attention_mask)
             change = [((new[hook] - old[hook]) * gradients[hook]).to(at_destination) for hook in hooks]
             values.append(_by_cell(cells, change) + at_destination[number])
-    shares = saturation(model, destination)
+    rows = torch.stack([metric_rows(metric, logits, seen) for metric in named.values()]).any(0)
+    shares = saturation(model, destination, rows, attention_mask=attention_mask)
     warning = saturation_warning(shares)
     found = PatchResult(
         component=component,
@@ -156,7 +162,13 @@ def _measured(named: Mapping[str, Metric], logits: Tensor) -> Float[Tensor, "met
 
 
 def _gradients(
-    model: HookedModel, inputs: Tensor, hooks: Sequence[str], metric: Metric, name: str, seen: list[int]
+    model: HookedModel,
+    inputs: Tensor,
+    hooks: Sequence[str],
+    metric: Metric,
+    name: str,
+    seen: list[int],
+    attention_mask: Mask | None,
 ) -> dict[str, Tensor]:
     leaves: dict[str, Tensor] = {}
 
@@ -165,7 +177,7 @@ def _gradients(
         return value + leaves[hook.name]
 
     with torch.enable_grad():
-        logits = run(model, inputs, [(hook, at_leaf) for hook in hooks])[:, seen]
+        logits = run(model, inputs, [(hook, at_leaf) for hook in hooks], attention_mask=attention_mask)[:, seen]
         found = gradients_of(metric, name, logits, [leaves[hook] for hook in hooks])
     return dict(zip(hooks, found, strict=True))
 

@@ -72,7 +72,7 @@ def draw_circuit(
 
 
 def _source(edge: Edge) -> str:
-    return f"start@{edge.position:04d}" if edge.source == START else str(edge.source)
+    return f"start@{edge.position or 0:04d}" if edge.source == START else str(edge.source)
 
 
 def _label(position: int, positions: Sequence[str]) -> str:

@@ -38,17 +38,19 @@ END = Node("end")
 class Edge:
     """What `source` writes, as `destination` reads it: through the port q, k, v (a head), mlp or end, at `position`.
 
-    `position` is where the value is read: for k and v the key's position, for q the query's.
+    `position` is where the value is read: for k and v the key's position, for q the query's. None: at every position
+    together, the unit of EAP-IG and of most circuit benchmarks.
     """
 
     source: Node
     destination: Node
     port: Port
-    position: int
+    position: int | None
 
     def __str__(self) -> str:
         port = f".{self.port}" if self.port in ("q", "k", "v") else ""
-        return f"{self.source} -> {self.destination}{port}@{self.position}"
+        at = "" if self.position is None else f"@{self.position}"
+        return f"{self.source} -> {self.destination}{port}{at}"
 
 
 @dataclass(frozen=True)

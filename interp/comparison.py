@@ -37,7 +37,7 @@ class Comparison:
     """How alike two models are, in [-1, 1] where 1 is the same mechanism and 0 nothing in common.
 
     heads: matched pairs; qk, ov, in_use: their means. unmatched: heads of either model that found no partner.
-    space: `logits`, or `residual` where a read-out is no unembedding matrix: there ov and in_use compare which rows a
+    space: `logits`, or `residual` where an unembedding is not a matrix: there ov and in_use compare which rows a
     head writes alike (centred kernel alignment, in [0, 1]).
     function: `agreement` (share of reads with the same largest logit) and `kl` (mean, nats, of a from b), or `r2` of
     a regression, b being the truth. rows, queries: how many of them the circuits were taken over.

@@ -14,8 +14,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from headlab.interp.circuits import END, START, Edge, Node, Port
+from headlab.interp.edges import QKV
 from headlab.interp.model import run
-from headlab.interp.wiring import QKV, Outputs, Wiring, written
+from headlab.interp.wiring import Outputs, Wiring, written
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ def run_edge_sets(
 
     hooks: list[tuple[str, Any]] = []
     for layer in range(len(wiring.weights)):
-        before, middle = f"blocks.{layer}.hook_resid_pre", f"blocks.{layer}.hook_resid_mid"
+        before, middle = wiring.stream(layer, "q"), wiring.stream(layer, "mlp")
         hooks.append((before, keep_stream))
         for port in QKV:
             if cut := cuts.get((layer, port)):
@@ -120,7 +121,7 @@ def run_edge_sets(
                 )
         hooks.append((f"blocks.{layer}.attn.hook_z", keep_heads))
         if cut := cuts.get((layer, "mlp")):
-            hooks.append((middle, keep_stream))
+            hooks += [] if middle == before else [(middle, keep_stream)]
             hooks.append(
                 (f"blocks.{layer}.hook_mlp_out", cut_at(cut, middle, lambda _, x, at=layer: wiring.mlp(at, x)))
             )
@@ -130,7 +131,9 @@ def run_edge_sets(
         last = f"blocks.{len(wiring.weights) - 1}.hook_resid_post"
         hooks.append((last, cut_at(cut, last, lambda _, residual: residual)))
     inputs = repeat(wiring.inputs, "example ... -> (set example) ...", set=len(sets))
-    logits = by_set(run(wiring.model, inputs, hooks))
+    mask = wiring.attention_mask
+    mask = None if mask is None else mask.repeat(len(sets), 1)
+    logits = by_set(run(wiring.model, inputs, hooks, attention_mask=mask))
     # A larger batch rounds differently: what nothing was done to is the unpatched run itself.
     logits = torch.where(moved[..., None, None], logits, wiring.logits)
     return logits, {node: live[node] for node in keep}

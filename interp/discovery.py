@@ -17,9 +17,9 @@ from headlab.interp.cuts import run_edge_sets
 from headlab.interp.errors import RequestError
 from headlab.interp.interventions import Intervention
 from headlab.interp.metrics import Metric, metric_name, performance
-from headlab.interp.model import HookedModel, untouched
+from headlab.interp.model import HookedModel
 from headlab.interp.paths import EdgeEffects, Ranking, chunks
-from headlab.interp.wiring import Outputs, Wiring, reference_outputs, wire
+from headlab.interp.wiring import Outputs, Wiring, reference_outputs, untouched_and_ungrouped, wire
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +89,7 @@ def fidelity(
     `headlab.interp.paths.patch_edges`.
     """
     kept = circuit.edges if isinstance(circuit, Circuit) else frozenset(circuit)
-    with untouched(model):
+    with untouched_and_ungrouped(model):
         wiring = wire(model, inputs)
         wiring.check(kept)
         every = frozenset(wiring.edges(end=read))
@@ -134,7 +134,7 @@ def greedy_circuit(
     """
     if not tolerance > 0:
         raise RequestError(f"the tolerance is {tolerance}: it must be positive, in the metric's units")
-    with untouched(model):
+    with untouched_and_ungrouped(model):
         wiring = wire(model, inputs)
         every = wiring.edges(end=read)
         candidates = every if edges is None else tuple(dict.fromkeys(edges))

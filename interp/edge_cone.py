@@ -41,8 +41,9 @@ class EdgeCone:
             layers = last if port == "end" else every
             names += hooks_for(wiring.model, COMPONENT[port], layers)
             self.grids[port] = grid(wiring.model, COMPONENT[port], position_count=wiring.positions, layers=layers)
-        logits, self.old = activations(wiring.model, wiring.inputs, list(dict.fromkeys(names)))
-        self.cone = Cone(wiring.model, read, logits, self.old, first=0)
+        hooks = list(dict.fromkeys(names))
+        logits, self.old = activations(wiring.model, wiring.inputs, hooks, attention_mask=wiring.attention_mask)
+        self.cone = Cone(wiring.model, read, logits[:, list(read)], self.old, first=0)
 
     def sweep(self, edges: Sequence[Edge], rows: Sequence[int]) -> Iterator[tuple[list[int], Tensor]]:
         """For `rows` of `edges`, in chunks: the rows, and their logits [row, example, read, vocabulary]."""

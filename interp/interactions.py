@@ -15,9 +15,9 @@ from headlab.interp.circuits import Edge, Node
 from headlab.interp.errors import RequestError
 from headlab.interp.interventions import Intervention
 from headlab.interp.metrics import Metric
-from headlab.interp.model import HookedModel, untouched
+from headlab.interp.model import HookedModel
 from headlab.interp.paths import EdgeEffects, exact_effects
-from headlab.interp.wiring import Wiring, wire
+from headlab.interp.wiring import Wiring, untouched_and_ungrouped, wire
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +156,7 @@ def edges_in_context(
     contexts: name -> edges cut; default every head and MLP, silenced as a whole. Arguments and errors as for
     `headlab.interp.paths.patch_edges`.
     """
-    with untouched(model):
+    with untouched_and_ungrouped(model):
         wiring = wire(model, inputs)
         chosen = wiring.edges(end=read) if edges is None else tuple(dict.fromkeys(edges))
         cuts = {"nothing": (), **(writers(wiring) if contexts is None else contexts)}
@@ -180,7 +180,7 @@ def interactions(
     as groups to test pairs of edges. Other arguments and errors as for `interp.paths.patch_edges`; ValueError too for
     fewer than two groups.
     """
-    with untouched(model):
+    with untouched_and_ungrouped(model):
         wiring = wire(model, inputs)
         chosen = writers(wiring) if groups is None else {name: tuple(edges) for name, edges in groups.items()}
         if len(chosen) < 2:

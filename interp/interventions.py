@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 import torch
-from jaxtyping import Int, Shaped
+from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from headlab.interp.errors import RequestError, UnknownName
-from headlab.interp.model import HookedModel, activations
+from headlab.interp.model import HookedModel, Mask, activations
+from headlab.interp.padding import mask_for_run, require_padding_unseen, same_padding, token_mask
 
 Kind = Literal["patch", "zero", "mean", "positional_mean", "resample", "matched_resample"]
 KINDS: tuple[str, ...] = get_args(Kind)
@@ -104,13 +105,25 @@ def replacement(
     drawn: Int[Tensor, " example"] | None = None,
     *,
     positional: bool = True,
+    tokens: Bool[Tensor, "donor position"] | None = None,
 ) -> Shaped[Tensor, "example ..."]:
-    """What `kind` puts in the place of `activation`; the shape of `activation`.
+    """What `kind` puts in the place of `activation`.
 
-    reference: the same activation on the reference data; for `patch` it is the other run's. drawn: for the resample
-    kinds, which reference example each example takes (`donors`). positional: whether the axis after `example` is the
-    position, over which `mean` averages too; without (attention patterns) `mean` is the mean over examples.
-    Raises ValueError where the reference is missing or its shape does not fit.
+    Args:
+        kind: See `Intervention`.
+        activation: Of the destination run.
+        reference: The same activation on the reference data; for `patch` it is the other run's.
+        drawn: For the resample kinds, which reference example each example takes (`donors`).
+        positional: Whether the axis after `example` is the position, over which `mean` averages too; without it
+            (attention patterns [example, head, destination, source]) `mean` is the mean over examples.
+        tokens: Where the reference has tokens; means leave padding out. None is everywhere.
+
+    Returns:
+        A tensor of the activation's shape. At a position where no reference example has a token, a mean over examples
+        is the activation itself.
+
+    Raises:
+        RequestError: Where the reference is missing or its shape does not fit.
     """
     require_kind(kind)
     if kind == "zero":
@@ -120,14 +133,21 @@ def replacement(
     if kind == "mean" and positional:
         if reference.shape[2:] != activation.shape[2:]:
             raise RequestError(f"the reference has shape {tuple(reference.shape)}, the run {tuple(activation.shape)}")
-        return reference.mean(dim=(0, 1)).expand_as(activation)
+        mean = reference.mean(dim=(0, 1)) if tokens is None else reference[tokens].mean(0)
+        return mean.expand_as(activation)
     if reference.shape[1:] != activation.shape[1:]:
         raise RequestError(
             f"{kind} needs a reference of the same length: it has shape {tuple(reference.shape)}, "
             f"the run {tuple(activation.shape)}"
         )
     if kind in ("mean", "positional_mean"):
-        return reference.mean(dim=0).expand_as(activation)
+        if tokens is None:
+            return reference.mean(dim=0).expand_as(activation)
+        # A row of a pattern belongs to its destination: padded destinations are left out.
+        weight = tokens.view(*tokens.shape, *[1] * (reference.ndim - 2)) if positional else tokens[:, None, :, None]
+        count = weight.sum(0)
+        mean = (reference * weight).sum(0) / count.clamp(min=1)
+        return torch.where(count > 0, mean.to(activation), activation)
     if kind == "patch":
         if len(reference) != len(activation):
             raise RequestError(f"patch needs one source example per example: {len(reference)} for {len(activation)}")
@@ -141,13 +161,16 @@ def replacement(
 class Intervention:
     """What is put in the place of an activation, relative to which data.
 
-    kind: `patch` (the same example of the run on `reference`), `zero`, `mean` (over reference examples and positions),
-        `positional_mean` (over reference examples), `resample` (another reference example), `matched_resample`
-        (another reference example of the same levels).
-    reference: model inputs, first axis `example`; required for every kind but `zero`.
-    seed: of the draw, for the resample kinds.
-    factors: name -> level per destination example, for `matched_resample`; reference_factors: the same for the
-        reference, needed only where the reference is not the destination's own inputs.
+    Args:
+        kind: `patch` (the same example of the run on `reference`), `zero`, `mean` (over reference examples and
+            positions), `positional_mean` (over reference examples), `resample` (another reference example),
+            `matched_resample` (another reference example of the same levels).
+        reference: Model inputs, first axis `example`; required for every kind but `zero`.
+        seed: Of the draw, for the resample kinds.
+        factors: Name -> level per destination example, for `matched_resample`.
+        reference_factors: The same for the reference, needed only where it is not the destination's own inputs.
+        reference_mask: 1 where the reference has a token, 0 where it is padding. Where the reference is the
+            destination's own inputs, theirs is taken by default.
     """
 
     kind: Kind | str
@@ -155,6 +178,7 @@ class Intervention:
     seed: int = 0
     factors: Factors = field(default_factory=dict)
     reference_factors: DonorFactors = field(default_factory=dict)
+    reference_mask: Mask | None = None
 
     def __post_init__(self) -> None:
         require_kind(self.kind)
@@ -163,33 +187,81 @@ class Intervention:
         if self.kind == "matched_resample" and not self.factors:
             raise RequestError("matched_resample needs factors: a level per example that the donor must share")
 
-    def drawn(self, destination: Shaped[Tensor, "example ..."]) -> Int[Tensor, " example"] | None:
-        """Which reference example each destination example takes, None for kinds that draw nothing."""
+    def drawn(
+        self, destination: Shaped[Tensor, "example ..."], tokens: Bool[Tensor, "example position"] | None = None
+    ) -> Int[Tensor, " example"] | None:
+        """Which reference example each destination example takes; None for kinds that draw nothing.
+
+        Args:
+            destination: Model inputs.
+            tokens: Where they have tokens; an example takes from a donor that is padded at the same positions.
+        """
         if self.kind not in ("resample", "matched_resample") or self.reference is None:
             return None
-        own = self.reference.shape == destination.shape and bool(torch.equal(self.reference, destination))
+        own = self._is(destination)
         available = None if own else len(self.reference)
+        factors, theirs = dict(self.factors), dict(self.reference_factors or (self.factors if own else {}))
         if self.kind == "resample":
-            return donors(len(destination), seed=self.seed, available=available)
-        theirs = self.reference_factors or (self.factors if own else {})
-        if not theirs:
+            factors, theirs = {}, {}
+        elif not theirs:
             raise RequestError("matched_resample on other reference data needs reference_factors: a level per donor")
-        levels, donor_levels = _combined([self.factors, factor_table(theirs, list(self.factors))])
+        theirs = factor_table(theirs, list(factors))
+        donor_tokens = self._tokens(destination, tokens)
+        if tokens is not None or donor_tokens is not None:
+            every = [torch.ones(each.shape[:2], dtype=torch.bool) for each in (destination, self.reference)]
+            masks = [a if b is None else b for a, b in zip(every, (tokens, donor_tokens), strict=True)]
+            factors["padding"], theirs["padding"] = same_padding(*masks)
+            if own and (alone := factors["padding"].bincount() == 1).any():
+                example = int(alone[factors["padding"]].nonzero()[0])
+                raise RequestError(f"example {example} alone has its length: it can take from no other example")
+        if not factors:
+            return donors(len(destination), seed=self.seed, available=available)
+        levels, donor_levels = _combined([factors, theirs])
         return donors(len(destination), seed=self.seed, available=available, levels=levels, donor_levels=donor_levels)
 
-    def values(
-        self, model: HookedModel, destination: Shaped[Tensor, "example ..."], run: Mapping[str, Tensor]
-    ) -> dict[str, Tensor]:
-        """What is put at each hook of `run` (name -> the destination run's activation), in that activation's shape.
+    def _is(self, destination: Tensor) -> bool:
+        reference = self.reference
+        return reference is not None and reference.shape == destination.shape and torch.equal(reference, destination)
 
-        The reference runs once, and only the named activations are held.
+    def _tokens(
+        self, destination: Tensor, tokens: Bool[Tensor, "example position"] | None
+    ) -> Bool[Tensor, "donor position"] | None:
+        """Where the reference has tokens; None is everywhere."""
+        if self.reference is None:
+            return None
+        if self.reference_mask is not None:
+            return token_mask(self.reference_mask, self.reference)
+        return tokens if self._is(destination) or self.kind == "patch" else None
+
+    def values(
+        self,
+        model: HookedModel,
+        destination: Shaped[Tensor, "example ..."],
+        run: Mapping[str, Tensor],
+        tokens: Bool[Tensor, "example position"] | None = None,
+    ) -> dict[str, Tensor]:
+        """What is put at each hook. The reference runs once, and only the named activations are held.
+
+        Args:
+            model: The model.
+            destination: Model inputs of the run that is edited.
+            run: Hook name -> the destination run's activation.
+            tokens: Where the destination has tokens; None is everywhere.
+
+        Returns:
+            Hook name -> a tensor of that activation's shape.
         """
-        drawn = self.drawn(destination)
+        drawn = self.drawn(destination, tokens)
         held: Mapping[str, Tensor | None] = dict.fromkeys(run)
+        theirs = self._tokens(destination, tokens)
         if self.kind != "zero" and self.reference is not None:
-            held = activations(model, self.reference, list(run))[1]
+            require_padding_unseen(model, self.reference, theirs)
+            mask = mask_for_run(model, theirs)
+            held = activations(model, self.reference, list(run), attention_mask=mask)[1]
         return {
-            name: replacement(self.kind, value, held[name], drawn, positional=not name.endswith("hook_pattern"))
+            name: replacement(
+                self.kind, value, held[name], drawn, positional=not name.endswith("hook_pattern"), tokens=theirs
+            )
             for name, value in run.items()
         }
 

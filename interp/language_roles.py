@@ -60,7 +60,7 @@ def induction_role(tokens: Tokens, mask: Mask | None = None) -> Role:
     after = torch.zeros_like(same)
     after[:, :, 1:] = same[:, :, :-1]
     visible = torch.ones_like(same).tril()
-    # The query itself follows an occurrence just before it ("a a"): attending to oneself is no evidence of induction.
+    # The query itself follows an occurrence just before it ("a a"): attending to oneself is not evidence of induction.
     own = torch.eye(tokens.shape[1], dtype=torch.bool, device=tokens.device)
     return _role("induction", tokens, mask, after & visible & ~own)
 

@@ -30,7 +30,7 @@ def performance(
     if not torch.isfinite(value).all():
         row = int((~torch.isfinite(value)).nonzero()[0])
         raise RequestError(
-            f"metric '{name}' returned {value[row].item()} for example {row}: mend the metric, or leave the example out"
+            f"metric '{name}' returned {value[row].item()} for example {row}: fix the metric, or leave the example out"
         )
     return value
 

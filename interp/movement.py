@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from headlab.interp.errors import RequestError
 from headlab.interp.model import Hook, HookedModel, head_weights, run, untouched
+from headlab.interp.model import visible_keys as model_visible_keys
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ def movement(
             masks = [(queries[part].to(device), targets[part].to(device)) for queries, targets in readings]
             hooks: list[tuple[str, Hook]] = []
             for layer in layers:
-                hooks += _recorders(layer, writers[layer], masks, [reading[layer] for reading in rows])
+                hooks += _recorders(model, layer, writers[layer], masks, [reading[layer] for reading in rows])
             run(model, inputs[part].to(device), hooks)
     return tuple(_movement(heads, reading) for reading in rows)
 
@@ -88,31 +90,31 @@ def _writer(model: HookedModel, layer: int) -> Float[Tensor, "head rank d_head"]
 
 
 def _recorders(
-    layer: int, writer: Tensor, masks: list[tuple[Tensor, Tensor]], rows: list[list[Tensor]]
+    model: HookedModel, layer: int, writer: Tensor, masks: list[tuple[Tensor, Tensor]], rows: list[list[Tensor]]
 ) -> list[tuple[str, Hook]]:
     held: dict[str, Tensor] = {}
 
-    def value(activation: Tensor, hook: Any) -> None:
-        group = writer.shape[0] // activation.shape[2]
-        values = repeat(activation, "example key kv rank -> example key (kv group) rank", group=group)
-        held["size"] = torch.einsum("hrd,ekhd->ekhr", writer, values.to(writer.dtype)).norm(dim=-1)
+    def keep(activation: Tensor, hook: Any, *, name: str) -> None:
+        held[name] = activation
+        if len(held) == len(names):  # a bridge fires hook_attn_scores after hook_pattern
+            measure(**held)
+            held.clear()
 
-    def scores(activation: Tensor, hook: Any) -> None:
-        held["visible"] = visible_keys(activation)
-
-    def pattern(activation: Tensor, hook: Any) -> None:
-        size, visible = held.pop("size"), held.pop("visible")
+    def measure(v: Tensor, attn_scores: Tensor, pattern: Tensor) -> None:
+        values = repeat(v, "e key kv rank -> e key (kv group) rank", group=writer.shape[0] // v.shape[2])
+        size = torch.einsum("hrd,ekhd->ekhr", writer, values.to(writer.dtype)).norm(dim=-1)
+        visible = model_visible_keys(model, attn_scores, pattern)
         for (queries, targets), out in zip(masks, rows, strict=True):
-            _check(queries, targets, activation)
+            _check(queries, targets, pattern)
             example, query = queries.nonzero(as_tuple=True)
             wanted = targets[example, query].unsqueeze(1)
-            seen = visible.expand_as(activation)[example, :, query]
-            moved = activation[example, :, query].abs().to(writer.dtype) * size[example].mT
+            seen = visible.expand_as(pattern)[example, :, query]
+            moved = pattern[example, :, query].abs().to(writer.dtype) * size[example].mT
             sums = ((moved * wanted).sum(-1), moved.sum(-1), seen.sum(-1), (seen & wanted).sum(-1))
             out.append(torch.stack([each.double() for each in sums]).cpu())
 
-    prefix = f"blocks.{layer}.attn."
-    return [(prefix + "hook_v", value), (prefix + "hook_attn_scores", scores), (prefix + "hook_pattern", pattern)]
+    names = ("v", "attn_scores", "pattern")
+    return [(f"blocks.{layer}.attn.hook_{name}", partial(keep, name=name)) for name in names]
 
 
 def _check(queries: Tensor, targets: Tensor, pattern: Tensor) -> None:

@@ -51,7 +51,21 @@ class Norm:
         """The rows through the norm, in float32 or better."""
         return self.frozen(rows, self.scale(rows))
 
-    def folded(self, matrix: Float[Tensor, "model *column"]) -> Float[Tensor, "model *column"]:
+    def pulled_back(
+        self, gradient: Float[Tensor, "... model"], rows: Float[Tensor, "... model"]
+    ) -> Float[Tensor, "... model"]:
+        """The gradient at the rows of what has `gradient` behind the norm (its vector-Jacobian product).
+
+        With c the centred rows, s their scale and u = c / s: g = weight * gradient, (g - u mean(g u)) / s, centred.
+        """
+        gradient, rows, weight = precise(gradient, rows, self.weight)
+        scale = self.scale(rows)
+        unit = (rows - rows.mean(-1, keepdim=True) if self.centres else rows) / scale
+        inner = gradient * weight
+        inner = (inner - unit * (inner * unit).mean(-1, keepdim=True)) / scale
+        return inner - inner.mean(-1, keepdim=True) if self.centres else inner
+
+    def folded(self, matrix: Float[Tensor, model * column]) -> Float[Tensor, model * column]:
         """The matrix that acts on rows as norm at scale 1, then `matrix`, without the bias."""
         matrix, weight = precise(matrix, self.weight)
         matrix = weight.view(-1, *[1] * (matrix.ndim - 1)) * matrix

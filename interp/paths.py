@@ -10,19 +10,20 @@ from typing import Literal, cast
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Float
 from torch import Tensor
 
 from headlab.interp.circuits import END, Edge, Node
 from headlab.interp.cuts import run_edge_sets
 from headlab.interp.edge_cone import EdgeCone
+from headlab.interp.edges import EdgeTable, SingleEdges
 from headlab.interp.engines import Unsupported
 from headlab.interp.engines.support import reader_hooks
 from headlab.interp.errors import RequestError, UnknownName
 from headlab.interp.interventions import Intervention
 from headlab.interp.metrics import BatchedMetric, Metric, metric_name, performance
-from headlab.interp.model import HookedModel, untouched
-from headlab.interp.wiring import Outputs, Wiring, reference_outputs, wire
+from headlab.interp.model import HookedModel, Inputs, Mask
+from headlab.interp.wiring import Outputs, Wiring, reference_outputs, untouched_and_ungrouped, wire
 
 Ranking = Literal["absolute", "signed"]
 Engine = Literal["auto", "cone", "expand"]
@@ -41,7 +42,7 @@ class EdgeEffects:
     warning: what a reader must know of these figures.
     """
 
-    sets: tuple[tuple[Edge, ...], ...]
+    sets: Sequence[tuple[Edge, ...]]
     effect: Float[Tensor, "set example"]
     baseline: Float[Tensor, " example"]
     kind: str
@@ -56,8 +57,10 @@ class EdgeEffects:
     notes: tuple[str, ...] = ()
 
     @property
-    def edges(self) -> tuple[Edge, ...]:
-        """The edges, where every set is a single one. Raises ValueError where one is not."""
+    def edges(self) -> Sequence[Edge]:
+        """The edges, where every set is a single one: a table, or a tuple. Raises RequestError where one is not."""
+        if isinstance(self.sets, SingleEdges):
+            return self.sets.table
         if any(len(each) != 1 for each in self.sets):
             raise RequestError("these effects are of sets of edges, not of single ones: read `sets`")
         return tuple(edge for (edge,) in self.sets)
@@ -98,7 +101,7 @@ class EdgeEffects:
 
 def patch_edges(
     model: HookedModel,
-    inputs: Shaped[Tensor, "example ..."],
+    inputs: Inputs,
     metric: Metric,
     intervention: Intervention,
     *,
@@ -106,42 +109,54 @@ def patch_edges(
     cut: Collection[Edge] = (),
     read: Sequence[int] | None = None,
     engine: Engine | str = "auto",
+    attention_mask: Mask | None = None,
 ) -> EdgeEffects:
     """How much of `metric` is lost when one edge carries what `intervention` puts in the place of its source's output.
 
-    Only that edge's reader sees the replacement; whatever the reader then writes flows on to all that read it. edges:
-    default every edge of the model. cut: edges that are replaced in every run and in the baseline too, so that the
-    effects are those in a model without them (what a backup does once the first is silent). metric: logits
-    [example, read, vocabulary] at the positions `read` (default: all) -> [example], higher is better. engine: `cone`
-    computes what can change, and falls back to `expand`, which runs the model, where it does not know the architecture
-    or edges are cut; `auto` is cone.
+    Only that edge's reader sees the replacement; whatever the reader then writes flows on to all that read it.
 
-    Raises KeyError for an edge that does not exist or an unknown engine, IndexError for a position, ValueError for a
-    model or a metric that does not fit and for missing reference data.
+    Args:
+        model: The model. Shared keys and values are given to each head for the run.
+        inputs: What it reads, first axis `example`.
+        metric: Logits [example, read, vocabulary] -> [example], higher is better.
+        intervention: What is put in the place of a source's output.
+        edges: Default every edge at every position. One without a position is replaced at every position together.
+        cut: Edges that are replaced in every run and in the baseline too, so that the effects are those in a model
+            without them (what a backup does once the first is silent).
+        read: The positions of the logits that the metric is given; default all.
+        engine: `cone` computes what can change, and falls back to `expand`, which runs the model, where it does not
+            know the architecture or edges are cut; `auto` is cone.
+        attention_mask: 1 where a token counts, 0 where it is padding.
+
+    Raises:
+        UnknownName: For an edge that does not exist or an unknown engine.
+        OutOfRange: For a position that does not exist.
+        RequestError: For a model or a metric that does not fit, and for missing reference data.
     """
-    with untouched(model):
-        wiring = wire(model, inputs)
-        chosen = wiring.edges(end=read) if edges is None else tuple(dict.fromkeys(edges))
-        return exact_effects(wiring, [(edge,) for edge in chosen], metric, intervention, cut, read, engine)
+    with untouched_and_ungrouped(model):
+        wiring = wire(model, inputs, attention_mask)
+        chosen = wiring.edges(end=read) if edges is None else EdgeTable.of(edges)
+        return exact_effects(wiring, SingleEdges(chosen), metric, intervention, cut, read, engine)
 
 
 def patch_edge_sets(
     model: HookedModel,
-    inputs: Shaped[Tensor, "example ..."],
+    inputs: Inputs,
     metric: Metric,
     intervention: Intervention,
     sets: Sequence[Collection[Edge]],
     *,
     cut: Collection[Edge] = (),
     read: Sequence[int] | None = None,
+    attention_mask: Mask | None = None,
 ) -> EdgeEffects:
     """How much of `metric` is lost when all edges of a set are replaced together, for each of `sets`.
 
     An edge cut above a source changes what that source writes on its other edges, as in the model itself. Arguments and
     errors as for `patch_edges`.
     """
-    with untouched(model):
-        wiring = wire(model, inputs)
+    with untouched_and_ungrouped(model):
+        wiring = wire(model, inputs, attention_mask)
         return exact_effects(wiring, [tuple(each) for each in sets], metric, intervention, cut, read, "expand")
 
 
@@ -154,12 +169,14 @@ def exact_effects(
     read: Sequence[int] | None,
     engine: Engine | str = "auto",
 ) -> EdgeEffects:
-    """`patch_edge_sets` on a model that is wired already; call it inside `headlab.interp.model.untouched`."""
+    """`patch_edge_sets` on a model that is wired already; call it inside `untouched_and_ungrouped`."""
     if engine not in ("auto", "cone", "expand"):
         raise UnknownName(f"unknown engine '{engine}': choose auto, cone or expand")
-    wiring.check([*cut, *(edge for each in sets for edge in each)])
+    wiring.check([*cut, *(edge for each in sets for edge in each)], whole=True)
     name, notes = metric_name(metric), []
     seen = list(wiring.positions_of(read))
+    labels, sets = sets, [wiring.expanded(each, seen) for each in sets]
+    cut = wiring.expanded(cut, seen)
     reference = reference_outputs(wiring, intervention)
     batched = BatchedMetric(metric, name)
     logits = run_edge_sets(wiring, [cut], reference)[0][0] if cut else wiring.logits
@@ -189,7 +206,7 @@ def exact_effects(
     if len(sets) and not effect.any():
         warning = f"every effect of {intervention.kind} is exactly 0: these edges reach nothing that '{name}' reads"
     return EdgeEffects(
-        sets=tuple(sets),
+        sets=labels if isinstance(labels, SingleEdges) else tuple(labels),
         effect=effect,
         baseline=baseline,
         kind=intervention.kind,
@@ -260,12 +277,13 @@ class PathEffect:
 
 def patch_path(
     model: HookedModel,
-    inputs: Shaped[Tensor, "example ..."],
+    inputs: Inputs,
     metric: Metric,
     intervention: Intervention,
     path: Sequence[Node | Collection[Edge]],
     *,
     read: Sequence[int] | None = None,
+    attention_mask: Mask | None = None,
 ) -> PathEffect:
     """How much of `metric` is lost when the replaced output of the first node travels along `path` to the end only.
 
@@ -275,8 +293,8 @@ def patch_path(
 
     Raises ValueError for a path that does not end in END or whose hops do not join, and what `patch_edges` raises.
     """
-    with untouched(model):
-        wiring = wire(model, inputs)
+    with untouched_and_ungrouped(model):
+        wiring = wire(model, inputs, attention_mask)
         hops = _hops(wiring, path)
         wiring.check(edge for hop in hops for edge in hop)
         name, seen = metric_name(metric), list(wiring.positions_of(read))

@@ -16,7 +16,7 @@ from headlab.interp.paths import EdgeEffects, Ranking
 
 
 @dataclass(frozen=True)
-class Chance:
+class RankingChance:
     """What scores in random order reach: the mean, the standard deviation, and the 5 % and 95 % points of the draws."""
 
     mean: float
@@ -36,8 +36,8 @@ class Recovery:
 
     auroc: float
     average_precision: float
-    random_auroc: Chance
-    random_average_precision: Chance
+    random_auroc: RankingChance
+    random_average_precision: RankingChance
     smallest_true: float
     largest_false: float
     ranking: str
@@ -164,6 +164,6 @@ def _random_orders(
     return outranked / (true * false), precision
 
 
-def _chance(values: Float[np.ndarray, " draw"]) -> Chance:
+def _chance(values: Float[np.ndarray, " draw"]) -> RankingChance:
     low, high = np.quantile(values, [0.05, 0.95])
-    return Chance(float(values.mean()), float(values.std()), float(low), float(high))
+    return RankingChance(float(values.mean()), float(values.std()), float(low), float(high))

@@ -34,7 +34,7 @@ def disguised(model: Model, *, seed: int = 0, order: Sequence[int] | None = None
                 raise RequestError("key-value heads are grouped here: heads cannot be exchanged one by one")
             chosen = list(range(heads))[::-1] if order is None else list(order)
             if sorted(chosen) != list(range(heads)):
-                raise RequestError(f"{chosen} is no order of {heads} heads")
+                raise RequestError(f"{chosen} is not an order of {heads} heads")
             for head in range(heads):
                 match, carry = (_basis(rank, generator).to(attention.W_Q) for _ in range(2))
                 for name, basis in (("Q", match), ("K", torch.linalg.inv(match).T), ("V", carry)):

@@ -12,7 +12,7 @@ ATTENTION_MAPS = ("softmax", "linear", "erf", "normalised-linear", "normalised-e
 
 
 def require_attention_map(name: str) -> None:
-    """Raise KeyError, listing the maps there are, where `name` is none of them."""
+    """Raise UnknownName, listing the maps there are, where `name` is none of them."""
     if name not in ATTENTION_MAPS:
         raise UnknownName(f"unknown attention '{name}': choose one of {', '.join(ATTENTION_MAPS)}")
 
@@ -22,7 +22,7 @@ def attention_map(scores: Float[Tensor, "... key"], name: str) -> Float[Tensor, 
 
     `softmax`; `linear`, the score itself; `erf`, its error function. The normalised ones are divided by the sum of
     their absolute values over the keys, so that they too are weights of total size 1. A row with every key masked is 0.
-    Raises KeyError for an unknown name.
+    Raises UnknownName for an unknown name.
     """
     require_attention_map(name)
     masked = torch.isneginf(scores)

@@ -20,7 +20,7 @@ from headlab.interp.errors import RequestError, UnknownName
 class Basis:
     """An orthonormal basis whose axes have names: strings, vertex numbers, whatever hashes.
 
-    Two bases are the same when name and axes are equal. Raises ValueError where an axis is named twice.
+    Two bases are the same when name and axes are equal. Raises RequestError where an axis is named twice.
     """
 
     name: str
@@ -82,7 +82,7 @@ class Basis:
         return matrix
 
     def require(self, direction: Direction) -> None:
-        """Raise ValueError where `direction` belongs to another basis."""
+        """Raise RequestError where `direction` belongs to another basis."""
         if direction.basis != self:
             raise RequestError(
                 f"a direction of basis '{direction.basis.name}' was used where basis '{self.name}' is meant"

@@ -2,7 +2,8 @@
 
 Tensor files are named after their content and the manifest names them. A new bundle is made beside its place and
 renamed into it; an existing one changes in the one moment in which its manifest is replaced. Whoever reads, also after
-a kill at any point, finds the old bundle or the new one. Nothing is ever unpickled.
+a kill at any point, finds the old bundle or the new one. The manifest has the checksums of the tensor files and one of
+itself, so that no edited word of it passes for what was written. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as save_safetensors
 from torch import Tensor
 
-from headlab.interp.errors import MissingFile, RequestError, UnknownName
+from headlab.interp.errors import RequestError
+from headlab.models.manifest import FORMAT, MANIFEST, read, read_json, read_part, signed
 
-MANIFEST = "checkpoint.json"
-FORMAT = 1
+__all__ = ["FORMAT", "MANIFEST", "plain", "read", "read_tensors", "require_writable", "write", "write_json"]
+
 _TENSOR_FILE = re.compile(r".+-[0-9a-f]{16}\.safetensors")
 
 
@@ -49,7 +51,7 @@ def write(
             name = f"{part}-{digest[:16]}.safetensors"
             manifest["files"][part] = {"file": name, "sha256": digest}
             _write_file(staging / name, content)
-        _write_file(staging / MANIFEST, _to_json(manifest))
+        _write_file(staging / MANIFEST, _to_json(signed(manifest)))
         if not directory.exists():
             os.rename(staging, directory)
             return directory
@@ -62,60 +64,26 @@ def write(
     return directory
 
 
-def read(directory: str | Path, kind: str, *, name: str = MANIFEST) -> dict[str, Any]:
-    """The manifest of the bundle in `directory`; `name` is its file's.
-
-    Raises FileNotFoundError where there is no such folder, ValueError where it is foreign, damaged, of another kind, or
-    of a format that this version does not read (both formats are named).
-    """
-    directory = Path(directory)
-    if not directory.exists():
-        raise MissingFile(f"there is no folder '{directory}'")
-    path = directory / name
-    if not path.is_file():
-        raise RequestError(f"'{directory}' is no headlab {kind}: it has no {name}")
-    manifest = _read_json(path)
-    if not isinstance(manifest, dict) or not isinstance(manifest.get("format"), int) or "kind" not in manifest:
-        raise RequestError(f"'{directory}' is no headlab {kind}: its {name} was written by something else")
-    found = manifest["format"]
-    if found != FORMAT:
-        age = "newer" if found > FORMAT else "older"
-        mend = "install a newer headlab" if found > FORMAT else "train or build it again"
-        raise RequestError(
-            f"'{directory}' has {kind} format {found}, {age} than the format {FORMAT} that this headlab reads: {mend}"
-        )
-    if manifest["kind"] != kind:
-        raise RequestError(f"'{directory}' holds a {manifest['kind']}, not a {kind}")
-    return manifest
-
-
 def read_tensors(directory: str | Path, manifest: Mapping[str, Any], part: str) -> dict[str, Tensor]:
     """The named tensors of one part, on the CPU, checked against the manifest's checksum.
 
-    Raises KeyError where the bundle has no such part, FileNotFoundError where its file is gone, ValueError where it is
-    damaged.
+    Raises as `headlab.models.manifest.read_part`, and RequestError where the tensors are damaged.
     """
-    directory = Path(directory)
-    files = manifest.get("files", {})
-    if part not in files:
-        raise UnknownName(f"'{directory}' holds no {part}; it holds {', '.join(files) or 'no tensors'}")
-    name = Path(str(files[part]["file"])).name
-    path = directory / name
-    if not path.is_file():
-        raise MissingFile(f"'{directory}' is damaged: its file {name} is missing")
-    content = path.read_bytes()
-    if hashlib.sha256(content).hexdigest() != files[part]["sha256"]:
-        raise RequestError(f"'{path}' is damaged: its content does not match the checksum in {MANIFEST}")
+    content = read_part(directory, manifest, part)
     try:
         return load_safetensors(content)
     except SafetensorError as error:
-        raise RequestError(f"'{path}' is damaged: {error}") from error
+        raise RequestError(f"the {part} in '{directory}' are damaged: {error}") from error
 
 
 def write_json(path: str | Path, data: Mapping[str, Any]) -> Path:
-    """Write `data` as one JSON file, whole or not at all. Raises ValueError as `write` does."""
+    """Write `data` as one JSON file, whole or not at all; one with a `kind` gets a checksum, which `read` compares.
+
+    Raises RequestError as `write` does.
+    """
     path = Path(path)
-    content = _to_json(plain(data))
+    data = plain(data)
+    content = _to_json(signed(data) if "kind" in data else data)
     with _parents(path):
         partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
         try:
@@ -161,7 +129,7 @@ def _refuse_foreign(directory: Path) -> None:
     if directory.is_file():
         raise RequestError(f"cannot write to '{directory}': it is a file, choose a folder")
     if directory.is_dir() and not (directory / MANIFEST).exists() and any(directory.iterdir()):
-        raise RequestError(f"'{directory}' holds other files and is no headlab checkpoint: choose another folder")
+        raise RequestError(f"'{directory}' holds other files and is not a headlab checkpoint: choose another folder")
 
 
 @contextmanager
@@ -199,7 +167,7 @@ def _write_file(path: Path, content: bytes) -> None:
 
 def _sweep(directory: Path) -> None:
     path = directory / MANIFEST
-    named = {entry["file"] for entry in _read_json(path)["files"].values()} if path.exists() else set()
+    named = {entry["file"] for entry in read_json(path)["files"].values()} if path.exists() else set()
     for path in directory.iterdir():
         if _TENSOR_FILE.fullmatch(path.name) and path.name not in named:
             path.unlink(missing_ok=True)
@@ -207,10 +175,3 @@ def _sweep(directory: Path) -> None:
 
 def _to_json(data: Any) -> bytes:
     return (json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
-
-
-def _read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_bytes())
-    except ValueError as error:
-        raise RequestError(f"'{path}' is damaged: it is not JSON ({error})") from error

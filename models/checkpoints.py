@@ -19,10 +19,27 @@ from torch import Tensor, nn
 from headlab.interp.errors import RequestError, UnknownName
 from headlab.models import bundle
 from headlab.models.hooked import Architecture, HookedTransformer, build
+from headlab.models.manifest import KIND, RUNS, load_runs, read_checkpoint, resolve
 
-KIND = "checkpoint"
+__all__ = [
+    "RUNS",
+    "Checkpoint",
+    "TrainingState",
+    "history_steps",
+    "load",
+    "load_history",
+    "load_runs",
+    "load_training",
+    "load_weights",
+    "resolve",
+    "save",
+    "save_runs",
+    "save_training",
+    "versions",
+    "weights_of",
+]
+
 TRAINING_KIND = "training state"
-RUNS = "runs.json"
 _DERIVED = ("mask", "IGNORE")  # buffers that the configuration alone determines
 
 
@@ -128,12 +145,8 @@ def load(directory: str | Path, *, device: str = "cpu", dtype: torch.dtype | str
     and ValueError where it is foreign, damaged, of another format, or its weights do not fit its architecture.
     """
     directory = resolve(directory)
-    manifest = bundle.read(directory, KIND)
-    for key in ("architecture", "dtype", "task", "task_options", "variant", "recipe", "seed", "metrics", "history"):
-        if key not in manifest:
-            raise RequestError(f"'{directory}' is damaged: its {bundle.MANIFEST} has no '{key}'")
-    model = _build(directory, manifest, device, dtype)
-    load_weights(model, bundle.read_tensors(directory, manifest, "weights"), f"the weights in '{directory}'")
+    manifest = read_checkpoint(directory)
+    model = _model(directory, manifest, "weights", device, dtype)
     return Checkpoint(
         model=model,
         architecture=Architecture.from_json(manifest["architecture"]),
@@ -162,24 +175,22 @@ def load_history(
     `load`.
     """
     directory = resolve(directory)
-    manifest = bundle.read(directory, KIND)
-    kept = history_steps(directory)
-    if not kept:
+    manifest = read_checkpoint(directory)
+    recorded = history_steps(directory)
+    if not recorded:
         raise RequestError(f"'{directory}' keeps no weights of earlier steps")
-    for step in kept if steps is None else steps:
-        if step not in kept:
-            raise UnknownName(f"'{directory}' keeps no weights of step {step}; it keeps {', '.join(map(str, kept))}")
-        model = _build(directory, manifest, device, dtype)
-        load_weights(
-            model, bundle.read_tensors(directory, manifest, f"step-{step:08d}"), f"the weights in '{directory}'"
-        )
-        yield step, model
+    for step in recorded if steps is None else steps:
+        if step not in recorded:
+            raise UnknownName(
+                f"'{directory}' keeps no weights of step {step}; it keeps {', '.join(map(str, recorded))}"
+            )
+        yield step, _model(directory, manifest, f"step-{step:08d}", device, dtype)
 
 
 def history_steps(directory: str | Path) -> tuple[int, ...]:
     """The steps whose weights the checkpoint keeps, ascending; empty where it keeps none. Errors as for `load`."""
     files = bundle.read(resolve(directory), KIND)["files"]
-    return tuple(sorted(int(part.removeprefix("step-")) for part in files if part.startswith("step-")))
+    return tuple(sorted(int(part[5:]) for part in files if part.startswith("step-") and part[5:].isdecimal()))
 
 
 def save_training(directory: str | Path, state: TrainingState) -> Path:
@@ -195,14 +206,15 @@ def load_training(directory: str | Path) -> TrainingState:
     directory = Path(directory)
     if (directory / RUNS).is_file():
         directory = resolve(directory)
-    try:
-        manifest = bundle.read(directory, TRAINING_KIND)
-        step, data = manifest["step"], manifest["data"]
-    except ValueError:
-        manifest = bundle.read(directory, KIND)
-        if "training" not in manifest:
-            raise RequestError(f"'{directory}' was saved without a training state: it cannot be resumed") from None
-        step, data = manifest["training"]["step"], manifest["training"]["data"]
+    path = directory / bundle.MANIFEST
+    alone = path.is_file() and f'"kind": "{TRAINING_KIND}"'.encode() in path.read_bytes()
+    manifest = bundle.read(directory, TRAINING_KIND if alone else KIND)
+    state = manifest if alone else manifest.get("training")
+    if state is None:
+        raise RequestError(f"'{directory}' was saved without a training state: it cannot be resumed")
+    step, data = (state.get("step"), state.get("data")) if isinstance(state, dict) else (None, None)
+    if not isinstance(step, int) or not isinstance(data, dict):
+        raise RequestError(f"'{directory}' is damaged: its training state has no step and data")
     return TrainingState(step, bundle.read_tensors(directory, manifest, "training"), data)
 
 
@@ -213,33 +225,35 @@ def save_runs(directory: str | Path, runs: Sequence[Mapping[str, Any]], best: st
     Raises ValueError where `best` is none of them.
     """
     if best not in [run["dir"] for run in runs]:
-        raise RequestError(f"the best run '{best}' is none of the runs")
+        raise RequestError(f"the best run '{best}' is not one of the runs")
     data = {"format": bundle.FORMAT, "kind": "runs", "runs": runs, "best": best, **more}
     return bundle.write_json(Path(directory) / RUNS, data)
 
 
-def load_runs(directory: str | Path) -> dict[str, Any]:
-    """What `save_runs` wrote: at least `runs` and `best`.
-
-    Raises FileNotFoundError where there is no such folder, ValueError where it holds no runs or is damaged.
-    """
-    return bundle.read(directory, "runs", name=RUNS)
-
-
-def resolve(directory: str | Path) -> Path:
-    """The checkpoint folder meant by `directory`: itself, or the best run's where it is a folder of many runs."""
-    directory = Path(directory)
-    if not (directory / RUNS).is_file():
-        return directory
-    return directory / Path(str(load_runs(directory)["best"])).name
-
-
-def _build(
-    directory: Path, manifest: Mapping[str, Any], device: str, dtype: torch.dtype | str | None
+def _model(
+    directory: Path, manifest: Mapping[str, Any], part: str, device: str, dtype: torch.dtype | str | None
 ) -> HookedTransformer:
+    """The model with the weights of one part of the bundle, which must be finite and of the dtype that was saved."""
+    weights, source = bundle.read_tensors(directory, manifest, part), f"the weights in '{directory}'"
+    for name, value in weights.items():
+        if not bool(torch.isfinite(value).all()):
+            raise RequestError(f"{source} are not finite in '{name}': the training that made them diverged")
+    model = _build(directory, manifest, device, manifest["dtype"])
+    for name, own in weights_of(model).items():
+        if name in weights and weights[name].dtype != own.dtype:
+            raise RequestError(f"{source} are {manifest['dtype']}, but '{name}' is {weights[name].dtype}")
+    load_weights(model, weights, source)
+    if dtype is None or str(dtype).removeprefix("torch.") == manifest["dtype"]:
+        return model
+    converted = _build(directory, manifest, device, dtype)
+    load_weights(converted, weights_of(model), source)
+    return converted
+
+
+def _build(directory: Path, manifest: Mapping[str, Any], device: str, dtype: torch.dtype | str) -> HookedTransformer:
     try:
         architecture = Architecture.from_json(manifest["architecture"])
-        return build(architecture, device=device, dtype=dtype or manifest["dtype"])
+        return build(architecture, device=device, dtype=dtype)
     except (KeyError, TypeError, ValueError, AssertionError) as error:
         reason = error.args[0] if error.args else type(error).__name__
         raise RequestError(f"'{directory}' names an architecture that cannot be built: {reason}") from error

@@ -19,14 +19,14 @@ def repeated(model: HookedTransformer, architecture: Architecture, copies: int =
     if copies < 2:
         raise RequestError(f"{copies} copies of each head: a control that divides no work needs at least 2")
     config = {**architecture.config, "n_heads": copies * model.cfg.n_heads}
-    made = build(replace(architecture, config=config), device=str(model.cfg.device), dtype=model.cfg.dtype)
+    widened = build(replace(architecture, config=config), device=str(model.cfg.device), dtype=model.cfg.dtype)
     own = dict(model.named_parameters())
     with torch.no_grad():
-        for name, parameter in made.named_parameters():
+        for name, parameter in widened.named_parameters():
             value = own[name].detach()
             last = name.rsplit(".", 1)[-1]
             if ".attn." in name and last != "b_O":
                 value = value.repeat(copies, *[1] * (value.ndim - 1))
                 value = value / copies if last == "W_O" else value
             parameter.copy_(value)
-    return made
+    return widened

@@ -20,7 +20,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def activation_function(name: str) -> Callable[[Tensor], Tensor]:
-    """The activation called `name`. Raises KeyError, listing the names there are."""
+    """The activation called `name`. Raises UnknownName, listing the names there are."""
     if name not in ACTIVATIONS:
         raise UnknownName(f"unknown activation '{name}': choose one of {', '.join(ACTIVATIONS)}")
     return ACTIVATIONS[name]

@@ -1,4 +1,4 @@
-"""The one door to transformer-lens: an architecture on paper becomes a HookedTransformer.
+"""The one place that reaches transformer-lens: an architecture on paper becomes a HookedTransformer.
 
 An `Architecture` is plain data (it goes into checkpoints as JSON): the fields of a HookedTransformerConfig, the parts
 that the task replaces, and the parameters that do not train.
@@ -60,7 +60,7 @@ class Architecture:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Architecture:
-        """The architecture that `to_json` wrote. Raises KeyError where `config` is missing."""
+        """The architecture that `to_json` wrote. Raises UnknownName where `config` is missing."""
         return cls(
             config=dict(data["config"]),
             parts=dict(data.get("parts", {})),
@@ -73,7 +73,7 @@ def build(
 ) -> HookedTransformer:
     """The HookedTransformer that `architecture` describes, in evaluation mode: weights 0, norm weights 1.
 
-    No random generator moves. Raises KeyError for an unknown part or slot, naming those there are.
+    No random generator moves. Raises UnknownName for an unknown part or slot, naming those there are.
     """
     if isinstance(dtype, str):
         if dtype not in DTYPES:

@@ -65,8 +65,8 @@ class ModelLearner:
         return self._loss(self.model, self._draw(self.generator, step)).reshape(1)
 
     def measure(self) -> Measures:
-        found = self._measure(self.model) if self._measure else {}
-        return {name: torch.tensor([float(value)], dtype=torch.float64) for name, value in found.items()}
+        measures = self._measure(self.model) if self._measure else {}
+        return {name: torch.tensor([float(value)], dtype=torch.float64) for name, value in measures.items()}
 
     def state(self) -> dict[str, Tensor]:
         return {"generator": self.generator.get_state()}

@@ -31,7 +31,7 @@ def squared_error(outputs: Float[Tensor, "*batch"], targets: Float[Tensor, ...])
 
 
 def loss_function(name: str, q: float = 0.7) -> Callable[..., Tensor]:
-    """The loss that a recipe names: `cross_entropy`, `gce` (with its q) or `mse`. Raises KeyError listing these."""
+    """The loss that a recipe names: `cross_entropy`, `gce` (with its q) or `mse`. Raises UnknownName listing these."""
     if name == "cross_entropy":
         return cross_entropy
     if name == "gce":

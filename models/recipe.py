@@ -63,7 +63,7 @@ class Recipe:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Recipe:
-        """The recipe that `to_json` wrote. Raises ValueError for an entry that no recipe has."""
+        """The recipe that `to_json` wrote. Raises RequestError for an entry that no recipe has."""
         unknown = set(data) - {entry.name for entry in fields(cls)}
         if unknown:
             raise RequestError(f"a recipe has no '{min(unknown)}'")

@@ -51,7 +51,7 @@ def fit(
     smallest, compared in this order. done: which seeds are solved. weights_of: positions in `seeds` whose weights are
     kept at every recorded step. progress(step, steps) is called at every step; on_record(step, state) at every recorded
     one, where `state()` makes the state to save.
-    Raises ValueError where a loss is not finite (naming seed and step), or a pattern of lr_scales matches nothing.
+    Raises RequestError where a loss is not finite (naming seed and step), or a pattern of lr_scales matches nothing.
     """
     leaves = learner.parameters()
     optimiser = _optimiser(leaves, recipe)
@@ -127,8 +127,8 @@ def _optimiser(leaves: Mapping[str, Tensor], recipe: Recipe) -> torch.optim.Opti
 
 def _measured(learner: Learner, losses: Tensor) -> dict[str, Tensor]:
     with torch.no_grad():
-        found = {"loss": losses.detach(), **learner.measure()}
-    return {name: value.to("cpu", torch.float64) for name, value in found.items()}
+        measures = {"loss": losses.detach(), **learner.measure()}
+    return {name: value.to("cpu", torch.float64) for name, value in measures.items()}
 
 
 def _require_finite(losses: Tensor, seeds: Sequence[int], step: int, recipe: Recipe) -> None:

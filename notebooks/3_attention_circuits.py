@@ -78,15 +78,16 @@ tiles(built.model, "weights from the proof")
 # possible answer. Both questions stand side by side. This time the model is a *trained* one.
 
 # %%
-from headlab.analyses.study.esp.figures import shown_arc, two_head_circuit
-from headlab.analyses.study.esp.two_heads import one_arc
+from headlab.analyses.study.esp.diagrams import two_head_circuit
+from headlab.analyses.study.esp.two_heads import one_arc, shown_arc
 from headlab.models.esp.training import train
 
 trained = train(task, heads=2, method="cross-entropy", seeds=range(4))
 model = trained.best.model
 seen = look(model, task)
-arc = shown_arc(task)
-two_head_circuit(task, seen, *one_arc(model, task, seen.order, arc), whose="the best of four trained models")
+arc = shown_arc(task.graph)
+parts = one_arc(model, task, seen.order, arc)
+two_head_circuit(task.graph.labels, arc, *parts, whose="the best of four trained models")
 
 # %% [markdown]
 # ## Find it again

@@ -85,18 +85,19 @@ pd.DataFrame(
 # proof that it was matched with.
 
 # %%
-from headlab.analyses.study.esp import figures
+from headlab.analyses.study.esp import diagrams
 from headlab.analyses.study.esp.compared import matrices
 
 best = max(range(8), key=lambda seed: alike[seed].in_use)
 pairs = sorted(alike[best].heads, key=lambda pair: pair.b)
-figures.matrices(
-    task.graph,
+diagrams.matrices(
+    task.graph.name,
+    task.n,
     [matrices(trained.models[best].model, task, pair.a[1]) for pair in pairs],
     [matrices(built, task, pair.b[1]) for pair in pairs],
     [f"similarity QK {pair.qk:.2f} · OV {pair.ov:.2f} · in use {pair.in_use:.2f}" for pair in pairs],
-    "Rows: the tokens that can be read, by position. QK: how much a row attracts attention at #, mean removed. OV: "
-    "what attending to it adds to each of the 12 answers, row and column means removed.",
+    caption="Rows: the tokens that can be read, by position. QK: how much a row attracts attention at #, mean removed. "
+    "OV: what attending to it adds to each of the 12 answers, row and column means removed.",
 )
 
 # %% [markdown]

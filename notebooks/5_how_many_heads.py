@@ -71,14 +71,14 @@ strip_chart(
 # run forward, those below run backward: these are the questions that the model gives up.
 
 # %%
-from headlab.analyses.study.esp.figures import learned_order
+from headlab.analyses.study.esp.diagrams import learned_order
 from headlab.models.esp.certificate import certify
 
 certificate = certify(one_head.best.model, task, feedback=floor)
 learned_order(
     task.graph,
-    certificate,
-    floor,
+    certificate.order,
+    floor.lower,
     caption=f"The order in the weights of the best one-head model; it makes {one_head.best.errors} errors. "
     f"No order gives up fewer than {floor.lower} arrows.",
 )

@@ -43,9 +43,7 @@ print(json.dumps([interp.NAME, models.NAME, analyses.NAME, layers, graph, headla
 
 def python_in(folder: Path, code: str, python: Path) -> str:
     own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(
-        [python, "-c", code], cwd=folder, env=own, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([python, "-c", code], cwd=folder, env=own, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

@@ -61,24 +61,26 @@ def edges_case(pairs: int, *, sample: int = 200, length: int = 32, batch: int = 
     worst, engine = 0.0, ""
     for pair in range(pairs):
         start = time.process_time()
-        found = patch_edges(model, inputs, metric, put, read=(-1,))
+        edge_effects = patch_edges(model, inputs, metric, put, read=(-1,))
         ours = time.process_time() - start
         chosen = (
-            np.random.default_rng(0).choice(len(found.edges), min(sample, len(found.edges)), replace=False).tolist()
+            np.random.default_rng(0)
+            .choice(len(edge_effects.edges), min(sample, len(edge_effects.edges)), replace=False)
+            .tolist()
         )
         start = time.process_time()
-        expected = peer.effects(inputs, source, metric, [found.edges[row] for row in chosen])
-        theirs = (time.process_time() - start) * len(found.edges) / len(chosen)
+        expected = peer.effects(inputs, source, metric, [edge_effects.edges[row] for row in chosen])
+        theirs = (time.process_time() - start) * len(edge_effects.edges) / len(chosen)
         ratios.append(theirs / ours)
-        size = max(float(expected.abs().max()), float(found.baseline.abs().max()))
-        worst = max(worst, float((found.effect[chosen] - expected).abs().max()) / size)
-        engine = found.engine
-        if theirs * len(chosen) / len(found.edges) + ours > 20 and pair == 0:
+        size = max(float(expected.abs().max()), float(edge_effects.baseline.abs().max()))
+        worst = max(worst, float((edge_effects.effect[chosen] - expected).abs().max()) / size)
+        engine = edge_effects.engine
+        if theirs * len(chosen) / len(edge_effects.edges) + ours > 20 and pair == 0:
             break
     done = f"{len(ratios)} pair{'s' if len(ratios) > 1 else ''}"
     return {
         "case": f"edges: 4 layers 4 heads d=64 with MLP, T={length} B={batch}, read last, float32, {done}; "
-        f"{len(found.edges)} edges ({engine}), the peer on {len(chosen)} of them, its time scaled up",
+        f"{len(edge_effects.edges)} edges ({engine}), the peer on {len(chosen)} of them, its time scaled up",
         "peer": peer.name,
         "ratio": {"min": min(ratios), "median": float(np.median(ratios)), "max": max(ratios)},
         "max_difference": worst,

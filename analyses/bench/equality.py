@@ -144,11 +144,11 @@ def our_values(case: RandomCase, component: str, by: Sequence[str], engine: Any)
     return result.values[0].mean(-1), result.engine
 
 
-def difference(found: Tensor, expected: Tensor) -> float:
+def difference(our_result: Tensor, expected: Tensor) -> float:
     """The largest difference, relative to the largest value (or to 1, where that is more)."""
-    if found.shape != expected.shape:
-        raise RuntimeError(f"shapes {tuple(found.shape)} and {tuple(expected.shape)} differ")
-    return float((found.double() - expected.double()).abs().max()) / max(1.0, float(expected.abs().max()))
+    if our_result.shape != expected.shape:
+        raise RuntimeError(f"shapes {tuple(our_result.shape)} and {tuple(expected.shape)} differ")
+    return float((our_result.double() - expected.double()).abs().max()) / max(1.0, float(expected.abs().max()))
 
 
 def equality(seeds: Sequence[int]) -> dict[str, float]:
@@ -167,15 +167,15 @@ def equality(seeds: Sequence[int]) -> dict[str, float]:
         for component, by, function in case.sweeps():
             exact = peer_values(case, function)
             for engine in ("cone", "expand"):
-                found, used = our_values(case, component, by, engine)
+                our_result, used = our_values(case, component, by, engine)
                 if used != engine:
                     raise RuntimeError(f"seed {seed}: {component} ran through {used}, not {engine}")
-                note("float64", difference(found, exact))
-            found, _ = our_values(single, component, by, "cone")
+                note("float64", difference(our_result, exact))
+            our_result, _ = our_values(single, component, by, "cone")
             peers = peer_values(single, function)
             if case.config["normalization_type"] is not None:
-                note("float32 with a norm", difference(found, peers))
+                note("float32 with a norm", difference(our_result, peers))
             else:
-                note(f"{far}: {ours}", difference(found, exact))
+                note(f"{far}: {ours}", difference(our_result, exact))
                 note(f"{far}: {theirs}", difference(peers, exact))
     return worst

@@ -1,7 +1,8 @@
 """`headlab bench generation`: emitting a path token by token, beside a full forward pass for every token.
 
 The peer runs HookedTransformer on the whole sequence so far and takes the last argmax. Both start from the same prompt
-and write whole paths. `max_difference` counts the tokens in which they differ. Process time, one thread, same run.
+and write whole paths. The expert keeps keys and values too. `max_difference` counts the tokens in which they differ.
+Process time, one thread, same run.
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ from jaxtyping import Int
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from headlab.analyses.bench import expert_generation as expert
+from headlab.analyses.bench.expert import against_expert
 from headlab.interp.model import untouched
 from headlab.models.hooked import HookedTransformer
 from headlab.models.tree.constructed import construct
-from headlab.models.tree.generation import generate, next_token
+from headlab.models.tree.generation import generate
 from headlab.models.tree.source import TreeSource
 from headlab.models.tree.task import TreeTask
+from headlab.models.tree.tokens import BACK, FWD
 
 PAIRS, LONG = 5, 20.0  # five pairs where a pair takes under 20 s, else one
 
@@ -61,6 +65,13 @@ def measure(depth: int, trees: int, *, pairs: int = PAIRS) -> dict[str, Any]:
         f"{np.median([own for _, own, _ in times]):.2f} s ours",
         "peer": "a full HookedTransformer forward per token",
         "ratio": {"min": min(ratios), "median": float(np.median(ratios)), "max": max(ratios)},
+        "expert": against_expert(
+            expert.generate,
+            lambda: expert.generate(model, task, prompts, steps),
+            ours,
+            lambda one, other: float((one != other).sum()),
+            pairs=pairs,
+        ),
         "max_difference": float(different),
         "work": work(ours, model, prompts, steps),
         "seconds": float(np.median([own for _, own, _ in times])),
@@ -78,7 +89,9 @@ def full_forwards(
         for _ in range(steps):
             label = model(sequence)[:, -1].argmax(-1)
             written.append(label)
-            token = next_token(label, sequence[:, -1], forward, task)
+            kind = torch.where(forward, FWD, BACK)
+            before = torch.where(forward, task.tokens.nul, sequence[:, -1, 1])
+            token = torch.stack([kind, label, before], dim=-1)
             forward = forward | (label == task.tokens.turn)
             sequence = torch.cat([sequence, token[:, None]], dim=1)
     return torch.stack(written, dim=1)
@@ -101,5 +114,5 @@ def work(make: Callable[[], Tensor], model: HookedTransformer, prompts: Tensor, 
 
 def _timed(make: Callable[[], Tensor]) -> tuple[float, Tensor]:
     started = time.process_time()
-    made = make()
-    return time.process_time() - started, made
+    outputs = make()
+    return time.process_time() - started, outputs

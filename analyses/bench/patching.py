@@ -124,12 +124,12 @@ def measure(case: SpeedCase, pairs: int) -> dict[str, Any]:
         if seconds > 20 and pair == 0:
             break
     done = f"{len(ratios)} pair{'s' if len(ratios) > 1 else ''}"
-    told = f"{case.name}, T={case.length} B={case.batch}, read last, float32, {done}"
+    description = f"{case.name}, T={case.length} B={case.batch}, read last, float32, {done}"
     if case.sample is not None:
-        told += f"; the peer on {len(expected)} of {effects.numel()} cells, its time scaled up"
+        description += f"; the peer on {len(expected)} of {effects.numel()} cells, its time scaled up"
     floor = least_work(model, layers, case) if case.component == "z" else None
     return {
-        "case": told,
+        "case": description,
         "peer": "transformer_lens.patching",
         "ratio": {"min": min(ratios), "median": float(np.median(ratios)), "max": max(ratios)},
         "max_difference": worst,
@@ -203,7 +203,7 @@ def least_work(model: HookedTransformer, layers: Sequence[int], case: SpeedCase)
 
 def run(quick: bool = False) -> dict[str, Any]:
     """The JSON of `headlab bench patching`; `quick` leaves out the cases whose peer takes minutes."""
-    kept = keep_memory()
+    memory_setting = keep_memory()
     shown, peer.tqdm = peer.tqdm, lambda rows, **options: rows
     try:
         count = 20 if quick else 200
@@ -218,5 +218,5 @@ def run(quick: bool = False) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "cases": cases,
         "equality": {"configs": count, **worst},
-        "allocator": "keeps freed memory on both sides" if kept else "as the system sets it",
+        "allocator": "keeps freed memory on both sides" if memory_setting else "as the system sets it",
     }

@@ -25,7 +25,7 @@ from headlab.models.hooked import Architecture
 from headlab.models.recipe import Recipe, learning_rate
 from headlab.models.retrieval.architecture import architecture, start
 from headlab.models.retrieval.family import sum_of_maxima
-from headlab.models.retrieval.learner import Data, RetrievalLearner, draw_data
+from headlab.models.retrieval.learner import RetrievalData, RetrievalLearner, draw_data
 from headlab.models.retrieval.recipes import recipe
 from headlab.models.training import fit
 
@@ -33,7 +33,7 @@ PAIRS = 5
 
 
 @dataclass(frozen=True)
-class Case:
+class RetrievalCase:
     """Four heads for four coordinates: so many seeds for so many steps on sequences of one length."""
 
     length: int
@@ -42,21 +42,23 @@ class Case:
     steps: int
     quick_steps: int
 
-    def made(self) -> tuple[Architecture, Data]:
+    def made(self) -> tuple[Architecture, RetrievalData]:
         """The architecture, and data of the usual size but for the validation, which no step sees."""
         family = sum_of_maxima(4, self.length)
         return architecture(family, 4, encoder=self.encoder), draw_data(family, train=2000, validation=2)
 
 
 CASES = (
-    Case(8, "linear", 8, 60, 15),
-    Case(128, "linear", 8, 20, 4),
-    Case(8, "mlp", 8, 60, 15),
-    Case(128, "mlp", 8, 20, 4),
+    RetrievalCase(8, "linear", 8, 60, 15),
+    RetrievalCase(128, "linear", 8, 20, 4),
+    RetrievalCase(8, "mlp", 8, 60, 15),
+    RetrievalCase(128, "mlp", 8, 20, 4),
 )
 
 
-def together(design: Architecture, data: Data, plan: Recipe, seeds: int) -> tuple[Float[Tensor, "step seed"], float]:
+def together(
+    design: Architecture, data: RetrievalData, plan: Recipe, seeds: int
+) -> tuple[Float[Tensor, "step seed"], float]:
     """The losses of every step and seed, trained together, and the CPU seconds of the training itself."""
     learner = RetrievalLearner(design, data, seeds=range(seeds), batch=plan.batch or len(data.train))
     seen = watch(learner)
@@ -65,7 +67,9 @@ def together(design: Architecture, data: Data, plan: Recipe, seeds: int) -> tupl
     return torch.stack(seen), time.process_time() - begun
 
 
-def one_by_one(design: Architecture, data: Data, plan: Recipe, seeds: int) -> tuple[Float[Tensor, "step seed"], float]:
+def one_by_one(
+    design: Architecture, data: RetrievalData, plan: Recipe, seeds: int
+) -> tuple[Float[Tensor, "step seed"], float]:
     """The same by a loop over whole HookedTransformers in plain torch."""
     targets = (data.targets - data.mean) / data.sd
     losses, seconds = torch.empty(plan.steps + 1, seeds), 0.0
@@ -98,7 +102,7 @@ def _scale(plan: Recipe, name: str) -> float:
     return next((factor for pattern, factor in plan.lr_scales.items() if fnmatchcase(name, pattern)), 1.0)
 
 
-def difference(case: Case, steps: int) -> float:
+def difference(case: RetrievalCase, steps: int) -> float:
     """The largest difference of a loss at any step, relative to the largest loss; no clock runs."""
     design, data = case.made()
     plan = recipe(steps=steps)
@@ -106,7 +110,7 @@ def difference(case: Case, steps: int) -> float:
     return float((ours - theirs).abs().max() / theirs.abs().max())
 
 
-def work(case: Case, design: Architecture, data: Data, plan: Recipe) -> dict[str, float]:
+def work(case: RetrievalCase, design: Architecture, data: RetrievalData, plan: Recipe) -> dict[str, float]:
     """Multiply-adds of the whole training: ours as torch counts them in one step; the floor a forward pass that encodes
     each token once, scores it, pools the features of each head and reads the sums out, and backward the same once for
     what is multiplied and once for the weights, but for tokens, which need no gradient.
@@ -127,7 +131,7 @@ def work(case: Case, design: Architecture, data: Data, plan: Recipe) -> dict[str
     }
 
 
-def measure(case: Case, *, quick: bool) -> dict[str, Any]:
+def measure(case: RetrievalCase, *, quick: bool) -> dict[str, Any]:
     """One case as the design's JSON; pairs alternate which side goes first."""
     design, data = case.made()
     plan = recipe(steps=case.quick_steps if quick else case.steps)
@@ -138,8 +142,8 @@ def measure(case: Case, *, quick: bool) -> dict[str, Any]:
     worst = fastest = 0.0
     while len(ratios) < (1 if quick else PAIRS):
         sides = (together, one_by_one) if len(ratios) % 2 == 0 else (one_by_one, together)
-        found = {side.__name__: side(design, data, plan, case.seeds) for side in sides}
-        (ours, our_seconds), (theirs, their_seconds) = found["together"], found["one_by_one"]
+        results = {side.__name__: side(design, data, plan, case.seeds) for side in sides}
+        (ours, our_seconds), (theirs, their_seconds) = results["together"], results["one_by_one"]
         ratios.append(their_seconds / our_seconds)
         own.append(our_seconds)
         worst = max(worst, float((ours - theirs).abs().max() / theirs.abs().max()))
@@ -163,10 +167,10 @@ def measure(case: Case, *, quick: bool) -> dict[str, Any]:
 
 def run(quick: bool = False) -> dict[str, Any]:
     """The JSON of `headlab bench retrieval`; `quick` does one short pair of each case."""
-    kept = keep_memory()
+    memory_setting = keep_memory()
     return {
         "name": "retrieval",
         "threads": torch.get_num_threads(),
         "cases": [measure(case, quick=quick) for case in CASES],
-        "allocator": "keeps freed memory on both sides" if kept else "as the system sets it",
+        "allocator": "keeps freed memory on both sides" if memory_setting else "as the system sets it",
     }

@@ -42,12 +42,12 @@ class Alone:
 def alone(graph: str, seed: int) -> Alone:
     """Train one HookedTransformer in plain torch, full batch, errors counted at every step."""
     task = EspTask(read_graph(graph))
-    made, examples = plan(task, heads=2, method="cross-entropy"), task.examples()
-    recipe, inputs, targets = made.recipe, examples.inputs, examples.targets[:, 0]
+    chosen_plan, examples = plan(task, heads=2, method="cross-entropy"), task.examples()
+    recipe, inputs, targets = chosen_plan.recipe, examples.inputs, examples.targets[:, 0]
     assert recipe.init_scale is not None
     assert recipe.clip is not None
     start = time.process_time()
-    model = build(made.architecture)
+    model = build(chosen_plan.architecture)
     initialise(model, scale=recipe.init_scale, seed=seed)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimiser = torch.optim.Adam(trained, recipe.lr, betas=recipe.betas)
@@ -70,23 +70,27 @@ def alone(graph: str, seed: int) -> Alone:
 
 def run(quick: bool = False, *, graph: str = GRAPH, together: int = TOGETHER) -> dict[str, Any]:
     """The JSON of `headlab bench sweep`; `quick` trains 2 seeds alone instead of 5. One pair, and it says so."""
-    kept = keep_memory()
+    memory_setting = keep_memory()
     unit = Unit(Configuration.of("esp", {"graph": graph, "heads": 2}), tuple(range(together)))
     work(Unit(unit.configuration, (0, 1)), "cpu", None)  # both sides warm before the clock runs
     alone(graph, 0)
-    found = work(unit, "cpu", None)
+    outcome = work(unit, "cpu", None)
     singles = [alone(graph, seed) for seed in range(2 if quick else 5)]
-    if found.failed or any(row["errors"] for row in found.measured.values()) or any(s.solved is None for s in singles):
+    if (
+        outcome.failed
+        or any(row["errors"] for row in outcome.measured.values())
+        or any(s.solved is None for s in singles)
+    ):
         raise RuntimeError("a training did not end without an error: nothing to compare")
-    ours = found.cpu / together
-    apart = max(abs(found.measured[seed]["solved"] - (one.solved or 0)) for seed, one in enumerate(singles))
+    ours = outcome.cpu / together
+    apart = max(abs(outcome.measured[seed]["solved"] - (one.solved or 0)) for seed, one in enumerate(singles))
     shared = {
         "max_difference": float(apart),
         "work": None,
         "peak_memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "seconds": ours,
     }
-    steps = next(iter(found.measured.values()))["steps_done"]
+    steps = next(iter(outcome.measured.values()))["steps_done"]
     case = f"{graph}, two heads, to 100 %, {together} seeds together, {steps} steps, {ours:.3f} s of CPU a run, 1 pair"
     peers = (
         (f"a loop of HookedTransformers, the same recipe, {len(singles)} seeds", [one.to_end for one in singles]),
@@ -97,7 +101,7 @@ def run(quick: bool = False, *, graph: str = GRAPH, together: int = TOGETHER) ->
         "threads": torch.get_num_threads(),
         "cases": [{"case": case, "peer": peer, "ratio": _ratio(times, ours), **shared} for peer, times in peers],
         "max_difference_is": "steps between first having no error together and alone",
-        "allocator": "keeps freed memory on both sides" if kept else "as the system sets it",
+        "allocator": "keeps freed memory on both sides" if memory_setting else "as the system sets it",
     }
 
 

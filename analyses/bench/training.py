@@ -22,7 +22,7 @@ from headlab.analyses.bench.patching import keep_memory
 from headlab.analyses.bench.watched import watch
 from headlab.models.esp.graphs import read_graph
 from headlab.models.esp.many import ManySeeds
-from headlab.models.esp.recipes import Plan, plan
+from headlab.models.esp.recipes import EspPlan, plan
 from headlab.models.esp.task import EspTask
 from headlab.models.hooked import build, initialise
 from headlab.models.recipe import learning_rate
@@ -40,41 +40,46 @@ class TrainingCase:
     steps: int
     quick_steps: int
 
-    def plan(self, steps: int) -> Plan:
+    def plan(self, steps: int) -> EspPlan:
         """Architecture and recipe, without the measuring that a study does besides."""
-        made = plan(EspTask(read_graph(self.graph)), heads=2, method="cross-entropy", steps=steps)
-        return replace(made, recipe=replace(made.recipe, check=0, record=1, stop=False))
+        chosen_plan = plan(EspTask(read_graph(self.graph)), heads=2, method="cross-entropy", steps=steps)
+        return replace(chosen_plan, recipe=replace(chosen_plan.recipe, check=0, record=1, stop=False))
 
 
 CASES = (TrainingCase("complete:10", 32, 40, 10), TrainingCase("rich", 8, 10, 3))
 
 
 def together(
-    case: TrainingCase, made: Plan, dtype: torch.dtype = torch.float32
+    case: TrainingCase, chosen_plan: EspPlan, dtype: torch.dtype = torch.float32
 ) -> tuple[Float[Tensor, "step seed"], float]:
     """The losses of every step and seed by the table of rows, and the CPU seconds of the training itself."""
     examples = EspTask(read_graph(case.graph)).examples()
     learner = ManySeeds(
-        made.architecture, made.recipe, examples.inputs, examples.targets[:, 0], seeds=range(case.seeds), dtype=dtype
+        chosen_plan.architecture,
+        chosen_plan.recipe,
+        examples.inputs,
+        examples.targets[:, 0],
+        seeds=range(case.seeds),
+        dtype=dtype,
     )
     seen = watch(learner)
     start = time.process_time()
-    fit(learner, made.recipe)
+    fit(learner, chosen_plan.recipe)
     seconds = time.process_time() - start
     return torch.stack(seen), seconds
 
 
 def one_by_one(
-    case: TrainingCase, made: Plan, dtype: torch.dtype = torch.float32
+    case: TrainingCase, chosen_plan: EspPlan, dtype: torch.dtype = torch.float32
 ) -> tuple[Float[Tensor, "step seed"], float]:
     """The same by a loop over whole HookedTransformers in plain torch."""
-    recipe = made.recipe
+    recipe = chosen_plan.recipe
     examples = EspTask(read_graph(case.graph)).examples()
     inputs, targets = examples.inputs, examples.targets[:, 0]
     losses = torch.empty(recipe.steps + 1, case.seeds, dtype=dtype)
     seconds = 0.0
     for seed in range(case.seeds):
-        model = build(made.architecture, dtype=dtype)
+        model = build(chosen_plan.architecture, dtype=dtype)
         assert recipe.init_scale is not None
         assert recipe.clip is not None
         initialise(model, scale=recipe.init_scale, seed=seed)
@@ -96,24 +101,28 @@ def one_by_one(
     return losses, seconds
 
 
-def difference(case: TrainingCase, made: Plan, dtype: torch.dtype = torch.float64) -> float:
+def difference(case: TrainingCase, chosen_plan: EspPlan, dtype: torch.dtype = torch.float64) -> float:
     """The largest difference of a loss at any step, relative to the largest loss; no clock runs."""
-    ours, theirs = together(case, made, dtype)[0], one_by_one(case, made, dtype)[0]
+    ours, theirs = together(case, chosen_plan, dtype)[0], one_by_one(case, chosen_plan, dtype)[0]
     return float((ours - theirs).abs().max() / theirs.abs().max())
 
 
-def work(case: TrainingCase, made: Plan) -> dict[str, float]:
+def work(case: TrainingCase, chosen_plan: EspPlan) -> dict[str, float]:
     """Multiply-adds of the whole training: ours as torch counts them in one step; the floor three times a forward pass
     that makes keys and values of the different (position, token) pairs once, and of each sample reads its own.
     """
     task = EspTask(read_graph(case.graph))
-    examples, updates = task.examples(), made.recipe.steps
+    examples, updates = task.examples(), chosen_plan.recipe.steps
     with FlopCounterMode(display=False) as counter:
         learner = ManySeeds(
-            made.architecture, made.recipe, examples.inputs, examples.targets[:, 0], seeds=range(case.seeds)
+            chosen_plan.architecture,
+            chosen_plan.recipe,
+            examples.inputs,
+            examples.targets[:, 0],
+            seeds=range(case.seeds),
         )
         learner.losses(0).sum().backward()
-    config, positions = made.architecture.config, examples.inputs.shape[1]
+    config, positions = chosen_plan.architecture.config, examples.inputs.shape[1]
     rows, samples = learner.visible.shape[1], learner.visible.shape[0]
     width, heads, wide = config["d_model"], config["n_heads"], config["n_heads"] * config["d_head"]
     scores = 2 * width * wide + rows * width * heads
@@ -126,7 +135,7 @@ def work(case: TrainingCase, made: Plan) -> dict[str, float]:
 
 def measure(case: TrainingCase, *, quick: bool) -> dict[str, Any]:
     """One case as the design's JSON; pairs alternate which side goes first."""
-    made = case.plan(case.quick_steps if quick else case.steps)
+    chosen_plan = case.plan(case.quick_steps if quick else case.steps)
     together(case, case.plan(2))  # both sides warm before the clock runs
     one_by_one(TrainingCase(case.graph, 1, 2, 2), case.plan(2))
     ratios: list[float] = []
@@ -134,23 +143,23 @@ def measure(case: TrainingCase, *, quick: bool) -> dict[str, Any]:
     worst = spent = fastest = 0.0
     while len(ratios) < (1 if quick else PAIRS):
         sides = (together, one_by_one) if len(ratios) % 2 == 0 else (one_by_one, together)
-        found = {side.__name__: side(case, made) for side in sides}
-        (ours, our_seconds), (theirs, their_seconds) = found["together"], found["one_by_one"]
+        results = {side.__name__: side(case, chosen_plan) for side in sides}
+        (ours, our_seconds), (theirs, their_seconds) = results["together"], results["one_by_one"]
         ratios.append(their_seconds / our_seconds)
         own.append(our_seconds)
         worst = max(worst, float((ours - theirs).abs().max() / theirs.abs().max()))
-        fastest = max(fastest, case.seeds * (made.recipe.steps + 1) / our_seconds)
+        fastest = max(fastest, case.seeds * (chosen_plan.recipe.steps + 1) / our_seconds)
         spent = our_seconds + their_seconds
         if spent > 20:
             break
     count = f"{len(ratios)} pair{'s' if len(ratios) > 1 else ''}"
     return {
-        "case": f"{case.graph}, {case.seeds} seeds, two heads, {made.recipe.steps} steps, {count}",
+        "case": f"{case.graph}, {case.seeds} seeds, two heads, {chosen_plan.recipe.steps} steps, {count}",
         "peer": "a loop of HookedTransformers",
         "ratio": {"min": min(ratios), "median": sorted(ratios)[len(ratios) // 2], "max": max(ratios)},
         "max_difference": worst,
-        "max_difference_float64": difference(replace(case, seeds=2), made),
-        "work": work(case, made),
+        "max_difference_float64": difference(replace(case, seeds=2), chosen_plan),
+        "work": work(case, chosen_plan),
         "seconds": sorted(own)[len(own) // 2],
         "peak_memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "model_steps_per_second": fastest,
@@ -159,10 +168,10 @@ def measure(case: TrainingCase, *, quick: bool) -> dict[str, Any]:
 
 def run(quick: bool = False) -> dict[str, Any]:
     """The JSON of `headlab bench training`; `quick` does one short pair of each case."""
-    kept = keep_memory()
+    memory_setting = keep_memory()
     return {
         "name": "training",
         "threads": torch.get_num_threads(),
         "cases": [measure(case, quick=quick) for case in CASES],
-        "allocator": "keeps freed memory on both sides" if kept else "as the system sets it",
+        "allocator": "keeps freed memory on both sides" if memory_setting else "as the system sets it",
     }

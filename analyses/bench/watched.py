@@ -15,9 +15,9 @@ def watch(learner: Any) -> list[Float[Tensor, " seed"]]:
     losses = learner.losses
 
     def kept(step: int) -> Float[Tensor, " seed"]:
-        found = losses(step)
-        seen.append(found.detach())
-        return found
+        step_losses = losses(step)
+        seen.append(step_losses.detach())
+        return step_losses
 
     learner.losses = kept
     learner.measure = dict

@@ -14,12 +14,12 @@ from headlab.models.esp.feedback import minimum_feedback_arc_set
 
 
 def run(options: Certify) -> dict[str, Any]:
-    """The JSON of `headlab certify`. Raises ValueError for a checkpoint of another task, or another number of heads."""
+    """The JSON of `headlab certify`. Raises RequestError for another task, or another number of heads."""
     checkpoint = load(options.dir, device=options.common.device)
     if checkpoint.task != "esp":
         raise RequestError(f"'{checkpoint.directory}' is of the task {checkpoint.task}: only esp models are certified")
     task = system("esp").task(checkpoint)
-    mfas = minimum_feedback_arc_set(task.graph, time_limit=options.time_limit)
+    mfas = minimum_feedback_arc_set(task.graph, nodes=options.nodes)
     return {"dir": str(checkpoint.directory), **certify(checkpoint.model, task, feedback=mfas).to_json()}
 
 

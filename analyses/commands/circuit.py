@@ -7,7 +7,7 @@ from typing import Any
 from headlab.analyses.commands.ablate import pick
 from headlab.analyses.commands.heads import load_with_heads
 from headlab.analyses.commands.tables import print_table
-from headlab.analyses.options.instruments import Circuit as Options
+from headlab.analyses.options.instruments import CircuitOptions as Options
 from headlab.analyses.systems import system
 from headlab.interp.circuits import Circuit, Edge
 from headlab.interp.discovery import fidelity, threshold_circuit

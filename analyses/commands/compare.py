@@ -23,36 +23,36 @@ PROBES = 512
 def run(options: Compare) -> dict[str, Any]:
     """The JSON of `headlab compare`; the examples are those of DIR_A's task.
 
-    Raises ValueError where the two are of different tasks, or of different graphs, vocabularies or lengths.
+    Raises RequestError where the two are of different tasks, or of different graphs, vocabularies or lengths.
     """
     a, b = (load_with_heads(directory, options.common.device) for directory in (options.dir_a, options.dir_b))
     if a.task != b.task:
         raise RequestError(f"'{options.dir_a}' is of the task {a.task} and '{options.dir_b}' of {b.task}: compare like")
-    room = system(a.task)
-    task = room.task(a)
-    if task.vocabulary != room.task(b).vocabulary or task.positions != room.task(b).positions:
+    commands = system(a.task)
+    task = commands.task(a)
+    if task.vocabulary != commands.task(b).vocabulary or task.positions != commands.task(b).positions:
         raise RequestError(f"'{options.dir_a}' and '{options.dir_b}' differ in vocabulary or positions: compare like")
     examples = examples_of(task, options.common.seed, PROBES)
     regression = not task.vocabulary
     queries = read_queries(task, examples)
-    found = comparison.compare(a.model, b.model, examples.inputs, queries, regression=regression)
+    result = comparison.compare(a.model, b.model, examples.inputs, queries, regression=regression)
     level = comparison.chance(
-        lambda seed: room.untrained(a, seed), b.model, examples.inputs, queries, regression=regression
+        lambda seed: commands.untrained(a, seed), b.model, examples.inputs, queries, regression=regression
     )
     return {
         "dir_a": str(a.directory),
         "dir_b": str(b.directory),
-        "qk": found.qk,
-        "ov": found.ov,
-        "in_use": found.in_use,
-        "space": found.space,
-        "function": dict(found.function),
+        "qk": result.qk,
+        "ov": result.ov,
+        "in_use": result.in_use,
+        "space": result.space,
+        "function": dict(result.function),
         "heads": [
             {"a": list(match.a), "b": list(match.b), "qk": match.qk, "ov": match.ov, "in_use": match.in_use}
-            for match in found.heads
+            for match in result.heads
         ],
         "chance": {name: {"median": each.median, "p95": each.p95, "seeds": each.count} for name, each in level.items()},
-        "rows": found.rows,
+        "rows": result.rows,
         "samples": len(examples),
         "device": options.common.device,
     }

@@ -6,23 +6,24 @@ from typing import Any
 
 from headlab.analyses.commands.tables import print_facts
 from headlab.analyses.options.instruments import Info
-from headlab.models.checkpoints import load
+from headlab.models.manifest import count_numbers, read_checkpoint, read_part, resolve
 
 
 def run(options: Info) -> dict[str, Any]:
-    """The JSON of `headlab info`."""
-    checkpoint = load(options.dir, device=options.common.device)
+    """The JSON of `headlab info`, from the manifest; the weights are checked against their checksum, and not loaded."""
+    directory = resolve(options.dir)
+    manifest = read_checkpoint(directory)
     return {
-        "dir": str(checkpoint.directory),
-        "task": checkpoint.task,
-        "variant": checkpoint.variant,
-        "config": checkpoint.architecture.to_json(),
-        "recipe": checkpoint.recipe,
-        "seed": checkpoint.seed,
-        "versions": checkpoint.versions,
-        "metrics": checkpoint.metrics,
-        "parameters": sum(p.numel() for p in checkpoint.model.parameters()),
-        "recorded_steps": [row.get("step") for row in checkpoint.history],
+        "dir": str(directory),
+        "task": manifest["task"],
+        "variant": manifest["variant"],
+        "config": manifest["architecture"],
+        "recipe": manifest["recipe"],
+        "seed": manifest["seed"],
+        "versions": manifest.get("versions", {}),
+        "metrics": manifest["metrics"],
+        "parameters": count_numbers(read_part(directory, manifest, "weights")),
+        "recorded_steps": [row.get("step") for row in manifest["history"]],
     }
 
 

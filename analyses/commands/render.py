@@ -18,7 +18,7 @@ FORMATS = (".html", ".svg", ".png")
 
 
 def run(options: Render) -> dict[str, Any]:
-    """Write the file and say what is in it. Raises ValueError for another format, IndexError for no such example."""
+    """Write the file and say what is in it. Raises RequestError for another format, IndexError for no such example."""
     if options.out.suffix not in FORMATS:
         raise RequestError(f"'{options.out}' has no known format: end its name in {', '.join(FORMATS)}")
     checkpoint = load_with_heads(options.dir, options.common.device)
@@ -31,10 +31,10 @@ def run(options: Render) -> dict[str, Any]:
     circuit = circuit_figure(checkpoint, task, example, badges)
     if options.out.suffix == ".html":
         attention = attention_figure(checkpoint, task, example, badges)
-        made = checkpoint.variant or "learned"
+        origin = checkpoint.variant or "learned"
         page = report_page(
-            title=f"headlab: {checkpoint.task}, {made}",
-            kicker=[bold("headlab"), f" {checkpoint.task}, {made} weights"],
+            title=f"headlab: {checkpoint.task}, {origin}",
+            kicker=[bold("headlab"), f" {checkpoint.task}, {origin} weights"],
             headline=["Attention and circuit", "of one example"],
             summary=" ".join(task.token_labels(example.inputs[0])[:40]),
             sections=[

@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from headlab.analyses.commands.tables import print_table
-from headlab.analyses.options.sweep import Sweep as Options
-from headlab.analyses.sweep import grid, plot, table
+from headlab.analyses.options.sweep import SweepOptions as Options
+from headlab.analyses.sweep import grid
 from headlab.analyses.sweep.engines import opened
 from headlab.analyses.sweep.run import failures, sweep
 from headlab.analyses.sweep.store import RESULTS, Store
@@ -35,6 +35,8 @@ def run(options: Options) -> dict[str, Any]:
     shows = options.table or options.plot or bool(options.compare)
     if shows and not (folder / RESULTS).is_file():
         raise RequestError(f"there are no results in '{folder}': run headlab sweep {options.file} first")
+    from headlab.analyses.sweep import plot, table  # pandas: a refused request does without
+
     units = asked.units()
     answer: dict[str, Any] = {"name": asked.name, "file": str(path), "out": str(folder)}
     with Store(folder) as store:
@@ -133,7 +135,9 @@ def show(result: dict[str, Any]) -> None:
 
 def _show_table(result: dict[str, Any]) -> None:
     rows = result["table"]
-    varied = [name for name in rows[0] if name not in table.FIGURES]
+    from headlab.analyses.sweep.table import FIGURES
+
+    varied = [name for name in rows[0] if name not in FIGURES]
     columns = [*varied, "seeds", "failed", result["measure"], "succeed", "steps"]
     shown = [
         [

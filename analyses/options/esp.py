@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from headlab.analyses.options.common import Common
+from headlab.analyses.options.common import Common, PartNames, RecordFolder
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,8 @@ class BuildOptions:
     """The 2-hop induction form (1, a, 2, b, #, i, #)."""
     dtype: Literal["float32", "float64", "float16", "bfloat16"] = "float32"
     """Precision of the weights."""
+    memory: float = 2.0
+    """GB that the graph and one model's weights may take, by estimate."""
     common: Common = field(default_factory=Common)
 
 
@@ -50,6 +52,8 @@ class TrainOptions:
     """Training steps; the method's own number by default."""
     resume: bool = False
     """Go on from the last state that an interrupted run left in --out."""
+    memory: float = 2.0
+    """GB that the graph and one model's weights may take, by estimate."""
     common: Common = field(default_factory=Common)
 
 
@@ -65,6 +69,10 @@ class StudyOptions:
     """Seeds of each training method (8 with --quick)."""
     quick: bool = False
     """Fewer seeds and no side studies; says which claims it skips."""
-    time_limit: float = 60.0
-    """Seconds for the exact minimum feedback arc set; after that, bounds."""
+    record: RecordFolder = None
+    """Draw the record in this folder (or `package`, the one that ships) and measure nothing."""
+    parts: PartNames = ()
+    """Measure only these parts of the plan, then report on all that the folder holds."""
+    memory: float = 2.0
+    """GB that the graph and one model's weights may take, by estimate."""
     common: Common = field(default_factory=Common)

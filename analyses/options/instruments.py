@@ -94,7 +94,7 @@ class Patch:
 
 
 @dataclass(frozen=True)
-class Circuit:
+class CircuitOptions:
     """Find the circuit by exact edge patching, and hold it against the known one of a constructed model."""
 
     dir: Directory
@@ -123,8 +123,8 @@ class Certify:
     """ESP: is a one-head model in the theorem's class, which order has it learned, what is its bound."""
 
     dir: Directory
-    time_limit: float = 60.0
-    """Seconds for the exact minimum feedback arc set; after that, bounds."""
+    nodes: int = 500
+    """Nodes of the exact solver for the minimum feedback arc set; where they do not suffice, bounds. 0: bounds."""
     common: Common = field(default_factory=Common)
 
 

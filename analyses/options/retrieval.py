@@ -76,6 +76,9 @@ class TrainOptions:
     """Sequences to train on."""
     grow: bool = False
     """Begin on the first tokens of each sequence: fewer seeds get stuck on long ones."""
+    optimiser: Literal["adam", "gauss-newton"] = "adam"
+    """adam, or damped Gauss-Newton on all weights after a short Adam on short sequences (1000 steps at 1e-2 by
+    default)."""
     resume: bool = False
     """Go on from the last state that an interrupted run left in --out; finished runs are returned as they are."""
     common: Common = field(default_factory=Common)

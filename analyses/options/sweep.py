@@ -12,7 +12,7 @@ from headlab.analyses.options.common import Common
 
 
 @dataclass(frozen=True)
-class Sweep:
+class SweepOptions:
     """Many configurations from a file: run what is missing, or show what there is."""
 
     file: Annotated[str, tyro.conf.Positional]

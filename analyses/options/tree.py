@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from headlab.analyses.options.common import Common
+from headlab.analyses.options.common import Common, PartNames, RecordFolder
 
 Shape = Literal["random", "binary", "path", "caterpillar"]
 
@@ -18,7 +18,8 @@ class BuildOptions:
     out: Path
     """Folder of the checkpoint to write."""
     variant: str = "forward"
-    """backward (goal to root, one head) or forward (then root to goal, two heads)."""
+    """backward (goal to root, one head), forward (then root to goal, two heads) or pointer-doubling (root to goal at
+    once, one head a layer)."""
     depth: tuple[int, ...] = (5,)
     """Depth of the goal; several are drawn evenly."""
     vocabulary: int = 64
@@ -33,6 +34,10 @@ class BuildOptions:
     """Nodes of random trees; 3 (depth + 1) by default."""
     beta: float = 20.0
     """Attention score of a match, and logit of a right answer."""
+    order: Literal["random", "parents-first"] | None = None
+    """Order of the edges; parents-first for pointer-doubling, random for the others by default."""
+    layers: int | None = None
+    """Layers of pointer-doubling; ceil(log2(depth + 1)) + 1 by default."""
     label_width: int | None = None
     """Dimensions of a label; one-hot by default, random near-orthogonal labels where it is less than the labels."""
     dtype: Literal["float32", "float64", "float16", "bfloat16"] = "float32"
@@ -103,4 +108,8 @@ class StudyOptions:
     """Seeds of each training (3 where one takes minutes; 2 with --quick)."""
     quick: bool = False
     """Small depths and two seeds; says which claims it skips."""
+    record: RecordFolder = None
+    """Draw the record in this folder (or `package`, the one that ships) and measure nothing."""
+    parts: PartNames = ()
+    """Measure only these parts of the plan, then report on all that the folder holds."""
     common: Common = field(default_factory=Common)

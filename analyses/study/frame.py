@@ -17,6 +17,10 @@ own:
   claim's id (``{{ X1.share | percent }}``). An entry `by_heads` becomes the study's part of the overview.
 * ``templates/NAME.toml``: all words, see `words`.
 
+The record of the full study ships as `analyses/records/NAME`: the folder `record` and the file results.json that
+``headlab study NAME --out FOLDER`` writes, copied. ``--parts`` measures some parts only, for instance those whose
+configuration or version has changed.
+
 Nothing else carries results: evidence, figures and words are functions of the record alone, so that
 ``headlab study NAME --from RECORD`` gives the same report in seconds.
 """
@@ -170,7 +174,7 @@ class Study:
             "command": _commands(record),
             "date": max(part["date"] for part in record.parts.values()),
             "version": version("headlab"),
-            "seconds": sum(part["cpu_seconds"] for part in record.parts.values()),
+            "seconds": round(sum(part["cpu_seconds"] for part in record.parts.values()), 1),
         }
         tables = {name: record.table(name) for name in record.names()}
         tables["claims"] = pd.DataFrame([_flat(row) for row in rows])
@@ -236,7 +240,7 @@ def seeds_of(options: Any, quick: int) -> int:
 def record_folder(study: str, given: Path) -> Path:
     """The folder of a record: as given, the `record` in it, or with the word `package` the one that ships."""
     if str(given) == "package":
-        return Path(str(files("headlab.analyses").joinpath("records", study)))
+        given = Path(str(files("headlab.analyses").joinpath("records", study)))
     return given / "record" if (given / "record").is_dir() else given
 
 

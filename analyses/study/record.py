@@ -81,7 +81,7 @@ class Record:
         """
         return {name: f(self, *arguments) for name, (f, *parts) in functions.items() if self.has(*parts)}
 
-    def rows(self, name: str, **chosen: Any) -> list[dict[str, Any]]:
+    def rows(self, name: str, /, **chosen: Any) -> list[dict[str, Any]]:
         """The rows of the table `name` in all parts, those whose columns equal `chosen`; none where it is missing."""
         return [row for row in self._rows(name) if all(row[key] == value for key, value in chosen.items())]
 
@@ -90,14 +90,14 @@ class Record:
             if table := part["tables"].get(name):
                 yield from (dict(zip(table["columns"], row, strict=True)) for row in table["rows"])
 
-    def one(self, name: str, **chosen: Any) -> dict[str, Any]:
+    def one(self, name: str, /, **chosen: Any) -> dict[str, Any]:
         """The only such row. Raises KeyError where there are more or none."""
         rows = self.rows(name, **chosen)
         if len(rows) != 1:
             raise KeyError(f"{len(rows)} rows of '{name}' have {chosen}, not one")
         return rows[0]
 
-    def table(self, name: str, **chosen: Any) -> pd.DataFrame:
+    def table(self, name: str, /, **chosen: Any) -> pd.DataFrame:
         """The same rows as a data frame."""
         return pd.DataFrame(self.rows(name, **chosen))
 

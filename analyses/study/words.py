@@ -18,12 +18,13 @@ from typing import Any
 
 import jinja2
 
+from headlab.interp.interval import show_level
 from headlab.interp.render.figure import Figure
 from headlab.interp.render.page import Beside, Details, Section
 from headlab.interp.render.text import Rich, Span, coloured, number, percent, plain, signed
 
 _TAG = re.compile(r"<(/?)([A-Za-z]+)>")
-_LOOKS = {"b": {"bold": True}, "i": {"italic": True}, "m": {"mono": True}}
+_LOOKS: dict[str, dict[str, Any]] = {"b": {"bold": True}, "i": {"italic": True}, "m": {"mono": True}}
 _COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
 
@@ -59,6 +60,7 @@ def _machine() -> jinja2.Environment:
         **filters,
         "plural": plural,
         "words": in_words,
+        "level": show_level,
         "fixed": lambda value, digits=2: f"{value:.{digits}f}",
     }
     return machine
@@ -105,7 +107,7 @@ class Words:
         text = files("headlab.analyses.study").joinpath("templates", f"{study}.toml").read_text(encoding="utf-8")
         self.texts, self.values = tomllib.loads(text), dict(values)
 
-    def __call__(self, figure: str, **values: Any) -> dict[str, Any]:
+    def __call__(self, figure: str, /, **values: Any) -> dict[str, Any]:
         """`title`, `description` and `caption` (where there is one) of a figure; `values` stand before the study's."""
         context = {**self.values, **values}
         texts = self.texts["figures"][figure]
@@ -113,7 +115,12 @@ class Words:
             key: fill(text, context) if key == "caption" else fill_plain(text, context) for key, text in texts.items()
         }
 
-    def fill(self, key: str, **values: Any) -> Rich:
+    def labels(self, name: str, /, **values: Any) -> dict[str, Any]:
+        """The labels `name`, for the inside of a figure."""
+        context = {**self.values, **values}
+        return {key: fill(text, context) for key, text in self.texts["labels"][name].items() if isinstance(text, str)}
+
+    def fill(self, key: str, /, **values: Any) -> Rich:
         """The text `key` of the page."""
         return fill(self.texts[key], {**self.values, **values})
 

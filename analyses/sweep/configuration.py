@@ -13,7 +13,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from headlab.analyses.tasks import task_entry
 
-NOT_SWEPT = ("out", "seeds", "resume", "common")
+NOT_SWEPT = ("out", "seeds", "resume", "memory", "common")
 
 
 @cache

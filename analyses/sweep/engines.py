@@ -49,13 +49,13 @@ class Engine:
         with parallel_config(backend=self.backend, **inner):
             options: dict[str, Any] = {"return_as": "generator_unordered", "batch_size": 1}
             parallel = Parallel(n_jobs=self.workers, pre_dispatch=f"{self.workers + 1}", **options)
-            found: Any = parallel(delayed(function)(*task) for task in tasks)
+            outcomes: Any = parallel(delayed(function)(*task) for task in tasks)
             try:
-                yield from found
+                yield from outcomes
             except self.lost as error:
                 raise WorkersLost(" ".join(str(error).split())) from None
             finally:
-                found.close()
+                outcomes.close()
 
     def _by_ray(self, function: Callable[..., Any], tasks: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
         """ray's backend for joblib gives results only all at once, so ray is asked itself."""
@@ -68,12 +68,12 @@ class Engine:
                 return
             (ready, *_), waiting = ray.wait(waiting, num_returns=1)
             try:
-                found = ray.get(ready)
+                outcomes = ray.get(ready)
             except self.lost as error:
                 for each in waiting:
                     ray.cancel(each, force=True)
                 raise WorkersLost(" ".join(str(error).split())) from None
-            yield found
+            yield outcomes
 
     def apart(self, function: Callable[..., Any], *task: Any) -> Any:
         """One task with a worker of its own. Raises WorkersLost where that dies."""
@@ -90,7 +90,7 @@ class Engine:
 
 @contextmanager
 def opened(name: str, *, address: str | None = None, workers: int | None = None) -> Iterator[Engine]:
-    """The engine `name`. Raises ValueError with one sentence: an engine that is not installed (naming the extra), an
+    """The engine `name`. Raises RequestError with one sentence: an engine that is not installed (naming the extra), an
     address that is missing, superfluous or does not answer, fewer than one worker.
     """
     if workers is not None and workers < 1:
@@ -98,7 +98,8 @@ def opened(name: str, *, address: str | None = None, workers: int | None = None)
     if name == "loky":
         if address is not None:
             raise RequestError("an address belongs to --engine dask or --engine ray: loky runs on this machine")
-        yield _loky(workers)
+        with _without_current_folder():
+            yield _loky(workers)
         return
     module = {"dask": "distributed", "ray": "ray"}[name]
     try:
@@ -113,6 +114,20 @@ def opened(name: str, *, address: str | None = None, workers: int | None = None)
     _knock(address, name)
     with (_dask if name == "dask" else _ray)(library, address, workers) as engine:
         yield engine
+
+
+@contextmanager
+def _without_current_folder() -> Iterator[None]:
+    """Processes started in the body do not import from the current folder: a reader's `signal.py` there is not
+    Python's. What this process imports is handed to them by path."""
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop("PYTHONSAFEPATH")
+        if before is not None:
+            os.environ["PYTHONSAFEPATH"] = before
 
 
 def _loky(workers: int | None) -> Engine:
@@ -155,34 +170,34 @@ def _ray(library: Any, address: str, workers: int | None) -> Iterator[Engine]:
 
 def _in_time(connect: Callable[[], Any]) -> Any:
     """What `connect` returns. Raises TimeoutError where it has not after the time, whatever it waits for then."""
-    found: list[Any] = []
+    outcomes: list[Any] = []
 
     def run() -> None:
         try:
-            found.append((connect(), None))
+            outcomes.append((connect(), None))
         except BaseException as error:
-            found.append((None, error))
+            outcomes.append((None, error))
 
     thread = threading.Thread(target=run, daemon=True, name="connecting")
     thread.start()
     thread.join(PATIENCE)
-    if not found:
+    if not outcomes:
         raise TimeoutError("it was reached, and says nothing")
-    result, error = found[0]
+    result, error = outcomes[0]
     if error is not None:
         raise error
     return result
 
 
 def _knock(address: str, name: str) -> None:
-    """Raise ValueError where nobody listens at an address within the time."""
+    """Raise RequestError where nobody listens at an address within the time."""
     parts = urlsplit(address if "://" in address else f"//{address}")
     try:
         host, port = parts.hostname, parts.port
     except ValueError:
         host = port = None
     if not host or not port:
-        raise RequestError(f"'{address}' is no address of a {name} cluster: write HOST:PORT")
+        raise RequestError(f"'{address}' is not an address of a {name} cluster: write HOST:PORT")
     try:
         socket.create_connection((host, port), timeout=PATIENCE).close()
     except OSError as error:
@@ -190,5 +205,5 @@ def _knock(address: str, name: str) -> None:
 
 
 def _silent(address: str, name: str, error: BaseException) -> str:
-    told = " ".join(str(error).split())[:120] or type(error).__name__
-    return f"no {name} cluster answers at '{address}' within {PATIENCE:.0f} seconds ({told}): check the address"
+    reason = " ".join(str(error).split())[:120] or type(error).__name__
+    return f"no {name} cluster answers at '{address}' within {PATIENCE:.0f} seconds ({reason}): check the address"

@@ -39,7 +39,7 @@ MOST_RUNS = 1_000_000
 
 
 @dataclass(frozen=True)
-class Grid:
+class OptionGrid:
     """One table of a file. values: option -> the values that it takes, a single one where it is fixed."""
 
     task: str
@@ -63,7 +63,7 @@ class Sweep:
     """A sweep file. plot: x and y of its chart and whether y is logarithmic, where the file says so."""
 
     name: str
-    grids: tuple[Grid, ...]
+    grids: tuple[OptionGrid, ...]
     plot: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -105,7 +105,7 @@ def shipped() -> dict[str, Path]:
 
 
 def find(name: str) -> Path:
-    """A sweep file by path, or by the name of one that comes with headlab. Raises FileNotFoundError, listing those."""
+    """A sweep file by path, or by the name of one that comes with headlab. Raises MissingFile, listing those."""
     path, ready = Path(name), shipped()
     if path.is_file():
         return path
@@ -117,7 +117,7 @@ def find(name: str) -> Path:
 def read(path: Path, *, small: bool = False) -> Sweep:
     """The sweep that a file describes; `small`, its small version.
 
-    Raises ValueError with one sentence for a file that is no TOML, an unknown key (naming the nearest known one), a
+    Raises RequestError with one sentence for a file that is no TOML, an unknown key (naming the nearest known one), a
     value of the wrong type, an empty grid.
     """
     try:
@@ -150,7 +150,7 @@ def read(path: Path, *, small: bool = False) -> Sweep:
     return sweep
 
 
-def _grid(table: Mapping[str, Any], where: str) -> Grid:
+def _grid(table: Mapping[str, Any], where: str) -> OptionGrid:
     task = str(table.get("task", ""))
     if task not in TASKS:
         problem = f"has the unknown task '{task}'" if task else "has no task"
@@ -177,7 +177,7 @@ def _grid(table: Mapping[str, Any], where: str) -> Grid:
             if not fits(one, kind):
                 raise RequestError(f"{name} = {one!r} in {where}: it must be {said(kind)}")
         values[name] = [one for i, one in enumerate(each) if one not in each[:i]]
-    return Grid(task, values, counts["seeds"], counts["first_seed"], counts["together"])
+    return OptionGrid(task, values, counts["seeds"], counts["first_seed"], counts["together"])
 
 
 def _require_known(table: Mapping[str, Any], known: Sequence[str], where: str) -> None:

@@ -65,17 +65,17 @@ def estimate(engine: Engine, units: Sequence[Unit], *, device: str, row_bytes: i
     works = _works(engine, units, device)
     strata = _strata(units, works)
     chosen = [_middle(stratum, works) for stratum in strata]
-    found: dict[str, Timed | None] = {}
+    by_key: dict[str, Timed | None] = {}
     for unit, timed in engine.results(measure, [(unit, device, engine.parent) for unit in chosen]):
-        found[unit.key] = timed
+        by_key[unit.key] = timed
     seconds: dict[str, float] = dict.fromkeys((unit.key for unit in units), 0.0)
-    early = _early(chosen, found, works)
+    early = _early(chosen, by_key, works)
     for stratum, unit in zip(strata, chosen, strict=True):
-        timed = found[unit.key]
+        timed = by_key[unit.key]
         if timed is not None:
             whole = timed.seconds * (1.0 if timed.sure else early.get(_kind(unit), 1.0))
             seconds |= {each.key: whole * works[each.key] / works[unit.key] for each in stratum}
-    known = [timed for timed in found.values() if timed is not None]
+    known = [timed for timed in by_key.values() if timed is not None]
     spent = float(sum(timed.spent for timed in known))
     busy = sum(timed.spent * timed.ratio for timed in known) / spent if spent else 1.0
     total = float(sum(seconds.values()))
@@ -85,14 +85,14 @@ def estimate(engine: Engine, units: Sequence[Unit], *, device: str, row_bytes: i
 
 
 def _early(
-    chosen: Sequence[Unit], found: Mapping[str, Timed | None], works: Mapping[str, float]
+    chosen: Sequence[Unit], by_key: Mapping[str, Timed | None], works: Mapping[str, float]
 ) -> dict[tuple[Any, ...], float]:
     """By kind, the share of their full cost that trainings take which end early: what those that were seen to end took
     for their work, by what was expected of those that were not. 1 where there are not both.
     """
     rates: dict[tuple[Any, ...], dict[bool, list[float]]] = {}
     for unit in chosen:
-        timed = found[unit.key]
+        timed = by_key[unit.key]
         if timed is not None:
             by_kind = rates.setdefault(_kind(unit), {True: [], False: []})
             by_kind[timed.sure].append(timed.seconds / works[unit.key])
@@ -110,11 +110,11 @@ def _works(engine: Engine, units: Sequence[Unit], device: str) -> dict[str, floa
     share = -(-len(asked) // engine.workers)
     parts = [asked[at : at + share] for at in range(0, len(asked), share)]
     tasks = [(i, [unit.configuration for unit in part], device, engine.parent) for i, part in enumerate(parts)]
-    found: dict[str, float] = {}
+    by_key: dict[str, float] = {}
     for number, described in engine.results(describe, tasks):
         for unit, one in zip(parts[number], described, strict=True):
-            found[unit.key] = 0.0 if one is None else one * len(unit.seeds)
-    return {unit.key: found[units[i - i % step].key] for i, unit in enumerate(units)}
+            by_key[unit.key] = 0.0 if one is None else one * len(unit.seeds)
+    return {unit.key: by_key[units[i - i % step].key] for i, unit in enumerate(units)}
 
 
 def _kind(unit: Unit) -> tuple[Any, ...]:

@@ -26,16 +26,18 @@ SUCCESS = "success"
 def chart(sweep: Sweep, units: Sequence[Unit], store: Store, measure: str | None = None) -> Figure:
     """The chart of a sweep: its x, y and scale are those of the file's [plot], else heads and error.
 
-    Raises ValueError where x does not vary, is no number, or there would be more than MOST_LINES lines.
+    Raises RequestError where x does not vary, is not a number, or there would be more than MOST_LINES lines.
     """
     y = measure or sweep.plot.get("y", FIGURE)
     x = sweep.plot.get("x", "heads" if "heads" in sweep.varied else next(iter(sweep.varied), "heads"))
-    found = groups(sweep, units, store, FIGURE if y == SUCCESS else y)
+    settings = groups(sweep, units, store, FIGURE if y == SUCCESS else y)
     lines: dict[str, list[Group]] = {}
-    for group in found:
+    for group in settings:
         value = group.setting.get(x)
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise RequestError(f"{x} is no number that varies in this sweep: name another as x in [plot] of its file")
+            raise RequestError(
+                f"{x} is not a number that varies in this sweep: name another as x in [plot] of its file"
+            )
         label = ", ".join(f"{name} {told}" for name, told in group.setting.items() if name != x and told is not None)
         lines.setdefault(label, []).append(group)
     if len(lines) > MOST_LINES:
@@ -45,13 +47,13 @@ def chart(sweep: Sweep, units: Sequence[Unit], store: Store, measure: str | None
     curves = [curve for curve in curves if curve is not None]
     lowest = min(float(np.nanmin([curve.low, curve.y])) for curve in curves)
     log = bool(sweep.plot.get("log", False)) and lowest > 0 and y != SUCCESS
-    counts = [group.figure.count for group in found if group.figure is not None]
+    counts = [group.figure.count for group in settings if group.figure is not None]
     seeds = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
     what = "share of seeds that succeed" if y == SUCCESS else y.replace("_", " ")
-    held = [group.success if y == SUCCESS else group.figure for group in found]
-    levels = show_levels(each.interval for each in held if each is not None)
+    estimates = [group.success if y == SUCCESS else group.figure for group in settings]
+    levels = show_levels(each.interval for each in estimates if each is not None)
     kind = f"exact {levels}" if y == SUCCESS else f"medians with {levels}"
-    ticks = sorted({group.setting[x] for group in found})
+    ticks = sorted({group.setting[x] for group in settings})
     return curve_chart(
         [
             CurvePanel(
@@ -68,9 +70,9 @@ def chart(sweep: Sweep, units: Sequence[Unit], store: Store, measure: str | None
 def _curve(x: str, y: str, label: str, rows: Sequence[Group], place: float) -> Curve | None:
     shown: list[tuple[Any, float, float, float]] = []
     for group in rows:
-        held = group.success if y == SUCCESS else group.figure
-        if held is not None:
-            shown.append((group.setting[x], held.value, held.low, held.high))
+        value = group.success if y == SUCCESS else group.figure
+        if value is not None:
+            shown.append((group.setting[x], value.value, value.low, value.high))
     if not shown:
         return None
     shown.sort()

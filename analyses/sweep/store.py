@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,6 +24,7 @@ from headlab.analyses.sweep.configuration import Unit
 from headlab.interp.errors import RequestError, WorkFailed
 
 RESULTS, DAMAGED, CLAIMS, LOCK, OWNERS = "results.jsonl", "damaged.jsonl", "claims.json", ".lock", ".owners"
+_OWNER = re.compile("[0-9a-f]{32}")
 Row = dict[str, Any]
 
 
@@ -30,7 +32,7 @@ class Store:
     """The results in a folder, and this process's claims on work; a context that lets go of them at its end.
 
     rows: key -> the run's row. damaged: lines that could not be read when the folder was opened; they were moved to
-    damaged.jsonl and their runs count as not done. Raises ValueError where the folder cannot be written.
+    damaged.jsonl and their runs count as not done. Raises RequestError where the folder cannot be written.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -47,7 +49,7 @@ class Store:
             self._owner = FileLock(folder / OWNERS / self._name)
             with self._lock:
                 self._path.touch()
-                self._mend()
+                self._repair()
         except OSError as error:
             raise RequestError(
                 f"the folder '{folder}' cannot be written ({error.strerror}): choose another --out"
@@ -126,7 +128,7 @@ class Store:
             path = self.folder / f"{name}.json"
             try:
                 held = list(json.loads(path.read_text(encoding="utf-8")))
-            except (OSError, ValueError, TypeError):
+            except (OSError, ValueError, TypeError, RecursionError):
                 held = []  # the first record, or a damaged list, which is no reason to lose this one
             _write(path, json.dumps([*held, record], indent=1).encode())
 
@@ -140,22 +142,22 @@ class Store:
                 yield
 
     def _catch_up(self) -> None:
-        found = self._path.stat()
+        status = self._path.stat()
         inode, done = self._read
-        if inode != found.st_ino or done > found.st_size:
+        if inode != status.st_ino or done > status.st_size:
             self.rows.clear()
             done = 0
-        if done < found.st_size:
+        if done < status.st_size:
             with self._path.open("rb") as file:
                 file.seek(done)
                 content = file.read()
             content = content[: content.rfind(b"\n") + 1]
             self._take(row for row in map(parse, content.splitlines()) if row is not None)
             done += len(content)
-        self._read = (found.st_ino, done)
+        self._read = (status.st_ino, done)
 
-    def _mend(self) -> None:
-        """Read everything, and move the lines that are no results out of the way."""
+    def _repair(self) -> None:
+        """Read everything, and move the lines that are not results out of the way."""
         good, bad = [], []
         for line in self._path.read_bytes().splitlines(keepends=True):
             row = parse(line) if line.endswith(b"\n") else None
@@ -199,9 +201,12 @@ class Store:
 
     def _claims(self) -> dict[str, str]:
         try:
-            return dict(json.loads((self.folder / CLAIMS).read_text(encoding="utf-8")))
-        except (OSError, ValueError):
-            return {}  # without claims work may be done twice, and is still written once
+            claims = json.loads((self.folder / CLAIMS).read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError):
+            claims = None  # without claims work may be done twice, and is still written once
+        held = claims.items() if isinstance(claims, dict) else ()
+        # A name is that of a lock file which may be deleted: nothing but our own names is followed.
+        return {key: name for key, name in held if isinstance(name, str) and _OWNER.fullmatch(name)}
 
     def _write_claims(self, claims: Mapping[str, str]) -> None:
         _write(self.folder / CLAIMS, json.dumps(dict(claims)).encode())
@@ -225,12 +230,12 @@ class Store:
         """Keep all that this process knows beside the folder that has gone; the sentence that says where."""
         rows = {row["key"]: row for row in [*self.rows.values(), *unsaved]}
         path = self.folder.with_name(f"{self.folder.name}.rescued.jsonl")
-        told = f"the folder '{self.folder}' has gone while the sweep ran"
+        sentence = f"the folder '{self.folder}' has gone while the sweep ran"
         try:
             _write(path, b"".join(map(line_of, rows.values())))
         except OSError as error:
-            return f"{told}, and its {len(rows)} runs cannot be kept beside it ({error.strerror})"
-        return f"{told}: its {len(rows)} finished runs are kept in '{path}'; put that back as '{self._path}'"
+            return f"{sentence}, and its {len(rows)} runs cannot be kept beside it ({error.strerror})"
+        return f"{sentence}: its {len(rows)} finished runs are kept in '{path}'; put that back as '{self._path}'"
 
 
 class FolderGone(WorkFailed):
@@ -244,12 +249,12 @@ def line_of(row: Row) -> bytes:
 
 
 def parse(line: bytes) -> Row | None:
-    """The row of a line; None where it is no row, or not the one that was written."""
+    """The row of a line; None where it is not a row, or not the one that was written."""
     try:
         row = json.loads(line)
         body = {key: value for key, value in row.items() if key != "sum"}
         whole = row["sum"] == _digest(json.dumps(body, sort_keys=True)) and isinstance(row["key"], str)
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
     return row if whole else None
 

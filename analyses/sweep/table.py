@@ -25,14 +25,14 @@ FIGURES = ("seeds", "failed", "median", "interval", "interval_level", "success",
 
 def frame(units: Sequence[Unit], store: Store) -> pd.DataFrame:
     """One row a finished run of these units: task, options, seed, figures, seconds. Failed runs are left out."""
-    found = [store.rows[key] for unit in units for key in unit.run_keys if key in store.rows]
-    return pd.DataFrame([_flat(row) for row in found if row["error"] is None])
+    collected = [store.rows[key] for unit in units for key in unit.run_keys if key in store.rows]
+    return pd.DataFrame([_flat(row) for row in collected if row["error"] is None])
 
 
 def _flat(row: Row) -> dict[str, Any]:
     options = {name: _cell(value) for name, value in row["options"].items()}
-    told = {name: row[name] for name in ("seconds", "together", "engine", "host", "device", "when", "key")}
-    return {"task": row["task"], **options, "seed": row["seed"], **row["measured"], **told}
+    facts = {name: row[name] for name in ("seconds", "together", "engine", "host", "device", "when", "key")}
+    return {"task": row["task"], **options, "seed": row["seed"], **row["measured"], **facts}
 
 
 def _cell(value: Any) -> Any:
@@ -85,20 +85,20 @@ class Group:
 def groups(sweep: Sweep, units: Sequence[Unit], store: Store, measure: str | None = None) -> list[Group]:
     """One group for every setting of the options that vary, in the file's order.
 
-    Raises ValueError where nothing was run yet, KeyError for a figure that was not measured.
+    Raises RequestError where nothing was run yet, UnknownName for a figure that was not measured.
     """
     runs = _some(units, store)
     measure = _measured(runs, measure)
     varied = (
         [name for name in sweep.varied if name != "task"] if len({g.task for g in sweep.grids}) == 1 else sweep.varied
     )
-    found: dict[str, tuple[dict[str, Any], list[Row]]] = {}
+    collected: dict[str, tuple[dict[str, Any], list[Row]]] = {}
     for unit in units:
         options = {"task": unit.configuration.task, **unit.configuration.options}
         setting = {name: _cell(options.get(name)) for name in varied}
-        rows = found.setdefault(repr(setting), (setting, []))[1]
+        rows = collected.setdefault(repr(setting), (setting, []))[1]
         rows += [store.rows[key] for key in unit.run_keys if key in store.rows]
-    return [_group(setting, rows, measure) for setting, rows in found.values()]
+    return [_group(setting, rows, measure) for setting, rows in collected.values()]
 
 
 def _group(setting: dict[str, Any], rows: Sequence[Row], measure: str) -> Group:
@@ -119,7 +119,7 @@ def compare(
     their seed are pairs, tested by random signs of their differences. One row for each setting of the other options,
     and one for all pairs together.
 
-    Raises ValueError for settings that are not two of one option that varies, or that have no pairs.
+    Raises RequestError for settings that are not two of one option that varies, or that have no pairs.
     """
     runs = _some(units, store)
     measure = _measured(runs, measure)

@@ -88,13 +88,13 @@ def describe(
 ) -> tuple[int, list[float | None]]:
     """`number`, and the nominal work per seed of each; None where the configuration is refused."""
     with _alone(parent):
-        found: list[float | None] = []
+        works: list[float | None] = []
         for configuration in configurations:
             try:
-                found.append(max(1.0, _prepare(configuration, device).work))
+                works.append(max(1.0, _prepare(configuration, device).work))
             except Exception:
-                found.append(None)
-        return number, found
+                works.append(None)
+        return number, works
 
 
 def measure(unit: Unit, device: str, parent: int | None) -> tuple[Unit, Timed | None]:

@@ -30,19 +30,19 @@ def task(checkpoint: Checkpoint) -> EspTask:
 
 
 def build(options: BuildOptions) -> Checkpoint:
-    """Construct, evaluate and save. Raises ValueError or KeyError where graph and variant do not go together."""
-    esp = EspTask(read_graph(options.graph), options.induction)
-    made = construct(
+    """Construct, evaluate and save. Raises RequestError or UnknownName where graph and variant do not go together."""
+    esp = EspTask(read_graph(options.graph, memory=options.memory), options.induction)
+    construction = construct(
         esp, options.variant, tied=options.tied, sink=options.sink, dtype=options.dtype, device=options.common.device
     )
-    checkpoint = checkpoint_of(made, esp)
+    checkpoint = checkpoint_of(construction, esp)
     return replace(checkpoint, directory=save(options.out, checkpoint))
 
 
 def train(options: TrainOptions, progress: Progress | None = None) -> dict[str, Any]:
     """The JSON of `headlab train`: one checkpoint a seed, the best the one with the fewest errors."""
     runs = train_and_save(
-        EspTask(read_graph(options.graph), options.induction),
+        EspTask(read_graph(options.graph, memory=options.memory), options.induction),
         seeds_of(options),
         options.out,
         heads=options.heads,
@@ -57,7 +57,7 @@ def train(options: TrainOptions, progress: Progress | None = None) -> dict[str, 
 
 def training(options: TrainOptions, device: str) -> Training:
     """For a sweep: the error is the share of samples answered wrongly, success none of them."""
-    esp = EspTask(read_graph(options.graph), options.induction)
+    esp = EspTask(read_graph(options.graph, memory=options.memory), options.induction)
     method = options.method
     if method == "auto":
         method = automatic(options.heads, esp.graph.cycle() is not None)
@@ -91,15 +91,15 @@ def training(options: TrainOptions, device: str) -> Training:
     return Training(recipe.steps, float(recipe.steps * per_step), run, stops=recipe.stop)
 
 
-def checkpoint_of(made: Constructed, esp: EspTask) -> Checkpoint:
+def checkpoint_of(construction: Constructed, esp: EspTask) -> Checkpoint:
     """A constructed model as a checkpoint, evaluated."""
     return Checkpoint(
-        model=made.model,
-        architecture=made.architecture,
+        model=construction.model,
+        architecture=construction.architecture,
         task=esp.name,
         task_options=esp.options(),
-        variant=made.variant,
-        metrics=evaluate_model(made.model, esp).to_json() | {"options": dict(made.options)},
+        variant=construction.variant,
+        metrics=evaluate_model(construction.model, esp).to_json() | {"options": dict(construction.options)},
     )
 
 

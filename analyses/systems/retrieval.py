@@ -15,6 +15,7 @@ from headlab.interp.errors import RequestError, UnknownName
 from headlab.models.checkpoints import Checkpoint, save
 from headlab.models.constructed import Constructed
 from headlab.models.hooked import Architecture, HookedTransformer
+from headlab.models.recipe import Recipe
 from headlab.models.retrieval.architecture import architecture, start
 from headlab.models.retrieval.circuits import VARIANTS
 from headlab.models.retrieval.constructed import construct, head_per_coordinate
@@ -35,7 +36,7 @@ def task(checkpoint: Checkpoint) -> RetrievalTask:
 def read_target(path: str | Path) -> Family:
     """The target that a JSON file describes (see Family.options).
 
-    Raises FileNotFoundError, and ValueError naming the file where it is damaged or describes no target.
+    Raises MissingFile, and ValueError naming the file where it is damaged or describes no target.
     """
     try:
         description = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -49,11 +50,11 @@ def read_target(path: str | Path) -> Family:
 
 
 def build(options: BuildOptions) -> Checkpoint:
-    """Construct, evaluate and save. Raises KeyError for another variant, ValueError for an impossible target."""
+    """Construct, evaluate and save. Raises UnknownName for another variant, RequestError for an impossible target."""
     if options.variant not in VARIANTS:
         raise UnknownName(f"no variant '{options.variant}' of retrieval: there are {', '.join(VARIANTS)}")
     own = RetrievalTask(_family(options, options.common.seed))
-    made = construct(
+    construction = construct(
         own,
         options.variant,
         beta=options.beta,
@@ -61,7 +62,7 @@ def build(options: BuildOptions) -> Checkpoint:
         dtype=options.dtype,
         device=options.common.device,
     )
-    checkpoint = checkpoint_of(made, own, options.common.seed)
+    checkpoint = checkpoint_of(construction, own, options.common.seed)
     return replace(checkpoint, directory=save(options.out, checkpoint))
 
 
@@ -71,17 +72,17 @@ def _family(options: BuildOptions | TrainOptions, seed: int) -> Family:
     return sum_of_maxima(options.coordinates, options.length, size=options.size, seed=seed, vectors=options.vectors)
 
 
-def checkpoint_of(made: Constructed, own: RetrievalTask, seed: int) -> Checkpoint:
+def checkpoint_of(construction: Constructed, own: RetrievalTask, seed: int) -> Checkpoint:
     """A constructed model as a checkpoint, evaluated."""
-    found = evaluate_model(made.model, own, seed=seed, bound=made.notes["bound"])
+    evaluation = evaluate_model(construction.model, own, seed=seed, bound=construction.notes["bound"])
     return Checkpoint(
-        model=made.model,
-        architecture=made.architecture,
+        model=construction.model,
+        architecture=construction.architecture,
         task=own.name,
         task_options=own.options(),
-        variant=made.variant,
+        variant=construction.variant,
         seed=seed,
-        metrics=found.to_json() | {"options": dict(made.options), "notes": dict(made.notes)},
+        metrics=evaluation.to_json() | {"options": dict(construction.options), "notes": dict(construction.notes)},
     )
 
 
@@ -96,6 +97,15 @@ def _design(options: TrainOptions, family: Family) -> Architecture:
     )
 
 
+def _recipe(options: TrainOptions) -> Recipe:
+    steps, lr = (1000, 1e-2) if options.optimiser == "gauss-newton" else (None, None)
+    return recipe(
+        options.recipe,
+        steps=steps if options.steps is None else options.steps,
+        lr=lr if options.lr is None else options.lr,
+    )
+
+
 def train(options: TrainOptions, progress: Progress | None = None) -> dict[str, Any]:
     """The JSON of `headlab train`. The target is drawn with seed 0, so that runs of any --seed share it."""
     seeds = seeds_of(options)
@@ -103,11 +113,12 @@ def train(options: TrainOptions, progress: Progress | None = None) -> dict[str, 
     runs = train_and_save(
         own,
         _design(options, own.family),
-        recipe(options.recipe, steps=options.steps, lr=options.lr),
+        _recipe(options),
         seeds,
         options.out,
         examples=options.examples,
         grow=options.grow,
+        optimiser=options.optimiser,
         resume=options.resume,
         progress=named(progress, "steps"),
         device=options.common.device,
@@ -117,6 +128,8 @@ def train(options: TrainOptions, progress: Progress | None = None) -> dict[str, 
 
 def training(options: TrainOptions, device: str) -> Training:
     """For a sweep: the error is the NMSE on sequences to validate on, success below 1e-3."""
+    if options.optimiser != "adam":
+        raise RequestError(f"a sweep trains retrieval with adam only: use headlab train for {options.optimiser}")
     family = _family(options, 0)
     design = _design(options, family)
     full = recipe(options.recipe, steps=options.steps, lr=options.lr)
@@ -141,8 +154,8 @@ def training(options: TrainOptions, device: str) -> Training:
 def evaluate(checkpoint: Checkpoint, *, seed: int = 0, count: int | None = None) -> dict[str, Any]:
     """The JSON of `headlab evaluate`: errors in the target's own units, and the theorem's bound where it speaks."""
     bound = dict(checkpoint.metrics.get("notes", {})).get("bound")
-    found = evaluate_model(checkpoint.model, task(checkpoint), seed=seed, count=count, bound=bound)
-    return {"task": "retrieval", **found.to_json()}
+    evaluation = evaluate_model(checkpoint.model, task(checkpoint), seed=seed, count=count, bound=bound)
+    return {"task": "retrieval", **evaluation.to_json()}
 
 
 def constructed(checkpoint: Checkpoint) -> Constructed | None:

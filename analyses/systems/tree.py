@@ -17,6 +17,7 @@ from headlab.models.constructed import Constructed
 from headlab.models.hooked import HookedTransformer, initialise
 from headlab.models.hooked import build as build_model
 from headlab.models.training import fit
+from headlab.models.tree.circuits import POINTER_DOUBLING
 from headlab.models.tree.constructed import construct
 from headlab.models.tree.evaluation import evaluate as evaluate_model
 from headlab.models.tree.given import read
@@ -45,7 +46,7 @@ def task(checkpoint: Checkpoint) -> TreeTask:
 
 
 def trees(options: BuildOptions | TrainOptions, *, split: str = "labelling") -> TreeSource:
-    """The trees that the options name. Raises ValueError or FileNotFoundError where there are none such."""
+    """The trees that the options name. Raises RequestError or FileNotFoundError where there are none such."""
     if options.tree is None:
         if options.goal is not None:
             raise RequestError("a goal is named in a given tree only: give the file with --tree, or leave --goal out")
@@ -55,37 +56,44 @@ def trees(options: BuildOptions | TrainOptions, *, split: str = "labelling") -> 
 
 
 def build(options: BuildOptions) -> Checkpoint:
-    """Construct, evaluate and save. Raises KeyError for another variant, ValueError for impossible trees or labels."""
-    tree = TreeTask(trees(options), "backward" if options.variant == "backward" else "forward")
-    made = construct(
+    """Construct, evaluate, save. Raises UnknownName for another variant, RequestError for trees or labels."""
+    doubling = options.variant == POINTER_DOUBLING
+    tree = TreeTask(
+        trees(options),
+        "backward" if options.variant == "backward" else "forward",
+        chain_of_thought=not doubling,
+        order=options.order or ("parents-first" if doubling else "random"),
+    )
+    construction = construct(
         tree,
         options.variant,
         beta=options.beta,
         label_width=options.label_width,
         seed=options.common.seed,
+        layers=options.layers,
         dtype=options.dtype,
         device=options.common.device,
     )
-    checkpoint = checkpoint_of(made, tree, options.common.seed)
+    checkpoint = checkpoint_of(construction, tree, options.common.seed)
     return replace(checkpoint, directory=save(options.out, checkpoint))
 
 
-def checkpoint_of(made: Constructed, tree: TreeTask, seed: int) -> Checkpoint:
+def checkpoint_of(construction: Constructed, tree: TreeTask, seed: int) -> Checkpoint:
     """A constructed model as a checkpoint, evaluated on 200 trees."""
-    metrics = evaluate_model(made.model, tree, seed=seed, count=200).to_json()
+    metrics = evaluate_model(construction.model, tree, seed=seed, count=200).to_json()
     return Checkpoint(
-        model=made.model,
-        architecture=made.architecture,
+        model=construction.model,
+        architecture=construction.architecture,
         task=tree.name,
         task_options=tree.options(),
-        variant=made.variant,
+        variant=construction.variant,
         seed=seed,
-        metrics=metrics | {"options": dict(made.options), "notes": dict(made.notes)},
+        metrics=metrics | {"options": dict(construction.options), "notes": dict(construction.notes)},
     )
 
 
 def plan(options: TrainOptions) -> Plan:
-    """What the options train. Raises ValueError where they do not go together."""
+    """What the options train. Raises RequestError where they do not go together."""
     if options.recipe == "curriculum" and (options.tree is not None or len(options.depth) < 2):
         raise RequestError("a curriculum needs two depths or more, e.g. --depth 3 5 7, and no --tree")
     if options.recipe in ("plain-descent", "frozen-labels") and (options.layers, options.form) != (1, "pair"):
@@ -168,8 +176,10 @@ def training(options: TrainOptions, device: str) -> Training:
 
 def evaluate(checkpoint: Checkpoint, *, seed: int = 0, count: int | None = None) -> dict[str, Any]:
     """The JSON of `headlab evaluate`: teacher-forced, which is right exactly where generation is."""
-    found = evaluate_model(checkpoint.model, task(checkpoint), seed=seed, count=EVALUATED if count is None else count)
-    return {"task": "tree", **found.to_json()}
+    evaluation = evaluate_model(
+        checkpoint.model, task(checkpoint), seed=seed, count=EVALUATED if count is None else count
+    )
+    return {"task": "tree", **evaluation.to_json()}
 
 
 def constructed(checkpoint: Checkpoint) -> Constructed | None:

@@ -33,11 +33,11 @@ def task(checkpoint: Checkpoint) -> XorTask:
 
 
 def build(options: BuildOptions) -> Checkpoint:
-    """Construct, evaluate and save. Raises KeyError for another variant, ValueError for an impossible task or width."""
+    """Construct, evaluate, save. Raises UnknownName for another variant, RequestError for a task or width."""
     if options.variant != VARIANT:
         raise UnknownName(f"no variant '{options.variant}' of xor: there is {VARIANT}")
     xor = XorTask(options.bits, options.targets)
-    made = limit(
+    construction = limit(
         xor,
         width=options.width,
         scale=options.scale,
@@ -45,21 +45,21 @@ def build(options: BuildOptions) -> Checkpoint:
         dtype=options.dtype,
         device=options.common.device,
     )
-    checkpoint = checkpoint_of(made, xor, options.common.seed)
+    checkpoint = checkpoint_of(construction, xor, options.common.seed)
     return replace(checkpoint, directory=save(options.out, checkpoint))
 
 
-def checkpoint_of(made: Constructed, xor: XorTask, seed: int) -> Checkpoint:
+def checkpoint_of(construction: Constructed, xor: XorTask, seed: int) -> Checkpoint:
     """A constructed model as a checkpoint, evaluated."""
-    metrics = evaluate_model(made.model, xor, seed=seed).to_json()
+    metrics = evaluate_model(construction.model, xor, seed=seed).to_json()
     return Checkpoint(
-        model=made.model,
-        architecture=made.architecture,
+        model=construction.model,
+        architecture=construction.architecture,
         task=xor.name,
         task_options=xor.options(),
-        variant=made.variant,
+        variant=construction.variant,
         seed=seed,
-        metrics=metrics | {"options": dict(made.options), "notes": dict(made.notes)},
+        metrics=metrics | {"options": dict(construction.options), "notes": dict(construction.notes)},
     )
 
 

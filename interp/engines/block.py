@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -58,12 +58,14 @@ class Block:
         return self._weight("b_O")
 
     @cached_property
-    def norm1(self) -> Callable[[Tensor], Tensor]:
+    def norm1(self) -> Norm | None:
+        """The norm before attention."""
         return norm_of(self._block.ln1)
 
     @cached_property
-    def norm2(self) -> Callable[[Tensor], Tensor]:
-        return norm_of(None if self.mlp is None else self._block.ln2)
+    def norm2(self) -> Norm | None:
+        """The norm before the MLP."""
+        return None if self.mlp is None else norm_of(self._block.ln2)
 
     @cached_property
     def mlp_size(self) -> int:
@@ -116,18 +118,43 @@ def hooks_needed(model: HookedModel, layers: Sequence[int]) -> list[str]:
     return [f"blocks.{layer}.{part}" for layer in layers for part in parts]
 
 
-def norm_of(module: Any) -> Callable[[Tensor], Tensor]:
-    """The module's arithmetic on the last axis, without its hooks."""
+@dataclass(frozen=True, eq=False)
+class Norm:
+    """A norm over the last axis, read off its module (a model's final norm may be of another kind than its blocks').
+
+    Args:
+        centres: whether the mean is subtracted first (LayerNorm), or not (RMSNorm).
+        weight, bias: applied after the division; None where the norm has none.
+        eps: added to the mean square before the root.
+    """
+
+    centres: bool
+    weight: Float[Tensor, " model"] | None
+    bias: Float[Tensor, " model"] | None
+    eps: float
+
+    def __call__(self, x: Float[Tensor, "*row model"]) -> Float[Tensor, "*row model"]:
+        """The normalised rows."""
+        if self.centres:
+            return F.layer_norm(x, x.shape[-1:], self.weight, self.bias, self.eps)
+        x = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps)
+        return x if self.weight is None else x * self.weight
+
+
+def norm_of(module: Any) -> Norm | None:
+    """The arithmetic of a norm module of the library, without its hooks; None where it is the identity."""
     kind = type(module).__name__
     if module is None or kind == "Identity":
-        return lambda x: x
-    weight, bias, eps = getattr(module, "w", None), getattr(module, "b", None), float(module.eps)
-    weight, bias = (None if value is None else value.detach() for value in (weight, bias))
-    if kind.startswith("LayerNorm"):
-        return lambda x: F.layer_norm(x, x.shape[-1:], weight, bias, eps)
-    return partial(_rms, weight=weight, eps=eps)
+        return None
+    weight, bias = (getattr(module, name, None) for name in "wb")
+    return Norm(
+        kind.startswith("LayerNorm"),
+        None if weight is None else weight.detach(),
+        None if bias is None else bias.detach(),
+        float(module.eps),
+    )
 
 
-def _rms(x: Tensor, *, weight: Tensor | None, eps: float) -> Tensor:
-    x = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps)
-    return x if weight is None else x * weight
+def normalised(norm: Norm | None, x: Float[Tensor, "*row model"]) -> Float[Tensor, "*row model"]:
+    """The rows after the norm; as they are where there is none."""
+    return x if norm is None else norm(x)

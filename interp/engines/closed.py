@@ -21,7 +21,7 @@ def closed_form(
 ) -> Entry | None:
     """The logits when the residual x at one read position becomes x + size * w, w = `written[head, source]`.
 
-    With x_c, w_c centred (as they are under RMS) and g the norm's weight, they are
+    With x_c, w_c centred (left as they are under RMS), bias in const and g the norm's weight, they are
     (x_c g W_U + size * w_c g W_U) / s + const, s^2 = (|x_c|^2 + 2 size x_c.w_c + size^2 |w_c|^2) / width + eps: one
     product with W_U per (head, source) instead of one per cell. None where the block is not the last, has an MLP, or
     the unembedding is not linear.
@@ -31,14 +31,13 @@ def closed_form(
     if written[..., 0].numel() * cone.vocabulary * written.element_size() > 4 * cone.budget or not _linear(cone):
         return None
     W_U, b_U = cone.model.unembed.W_U.detach(), cone.model.unembed.b_U.detach()
-    kind = cone.cfg.normalization_type
+    norm = cone.final_norm
     x, w = mid[:, cone.read], written
-    if kind is not None:
-        norm = cone.model.ln_final
-        if kind.startswith("LN"):
+    if norm is not None:
+        if norm.centres:
             x, w = x - x.mean(-1, keepdim=True), w - w.mean(-1, keepdim=True)
-            b_U = b_U + norm.b.detach() @ W_U if hasattr(norm, "b") else b_U
-        W_U = norm.w.detach()[:, None] * W_U if hasattr(norm, "w") else W_U
+        b_U = b_U if norm.bias is None else b_U + norm.bias @ W_U
+        W_U = W_U if norm.weight is None else norm.weight[:, None] * W_U
     x_U, w_U = x @ W_U, w @ W_U
     cone.done += w_U.numel() * w.shape[-1]
     width = x.shape[-1]
@@ -48,11 +47,11 @@ def closed_form(
     def entry(size: Tensor, head: Tensor, position: Tensor, source: Tensor) -> Logits:
         row = cone.read_row(position)
         new = x_U[:, row].transpose(0, 1) + size[..., None] * w_U[:, head, source].transpose(0, 1)
-        if kind is not None:
+        if norm is not None:
             cross = (x[:, row].double() * w[:, head, source].double()).sum(-1).T / width
             double = size.double()
             square = x2[:, row].T + double * (2 * cross + double * w2[:, head, source].T)
-            new = new * torch.rsqrt(square + float(norm.eps)).to(new.dtype)[..., None]
+            new = new * torch.rsqrt(square + norm.eps).to(new.dtype)[..., None]
         return cone.placed(new + b_U, position)
 
     return entry

@@ -16,18 +16,13 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from headlab.interp.engines.block import Block, Held, norm_of
-from headlab.interp.engines.support import HOME, Unsupported, require_supported
+from headlab.interp.engines.block import Block, Held, norm_of, normalised
+from headlab.interp.engines.support import Unsupported, plain_unembed, require_supported
 from headlab.interp.model import HookedModel
 
 Residual = Float[Tensor, "cell example out model"]
 Logits = Float[Tensor, "cell example read vocabulary"]
 Positions = Int[Tensor, " cell"]
-
-
-def plain_unembed(model: Any) -> bool:
-    """Whether the unembedding is the library's own: linear, and each position by itself."""
-    return type(model.unembed).__module__.startswith(HOME)
 
 
 class Cone:
@@ -42,20 +37,25 @@ class Cone:
         self,
         model: HookedModel,
         read: Sequence[int],
-        logits: Float[Tensor, "example position vocabulary"],
+        logits: Float[Tensor, "example read vocabulary"],
         held: Mapping[str, Tensor],
         *,
         first: int,
-        sliced: bool = False,
         budget: int = 8 << 20,
     ) -> None:
-        """logits, held: of the unpatched run; `held` has `hooks_needed(model, range(first, layers))` and the last
-        block's resid_post. first: the lowest block that will be computed again (the number of layers where none is).
-        sliced: whether `logits` are those at the read positions only. budget: bytes that the largest intermediate may
-        take.
+        """Take over the unpatched run, and check that its logits follow from this arithmetic.
 
-        Raises Unsupported where the model is not one that this arithmetic is true for, or where this arithmetic's own
-        unpatched logits are not the model's.
+        Args:
+            model: A HookedTransformer whose blocks this arithmetic is true for.
+            read: The positions whose logits are wanted, in the order in which they are wanted.
+            logits: The unpatched run's, at these positions.
+            held: The unpatched run's activations `hooks_needed(model, range(first, layers))`, and the last block's
+                resid_post.
+            first: The lowest block that will be computed again (the number of layers where none is).
+            budget: Bytes that the largest intermediate may take.
+
+        Raises:
+            Unsupported: Where the model is not such a model, or the unpatched logits come out as others.
         """
         require_supported(model)
         self.model: Any = model
@@ -69,7 +69,8 @@ class Cone:
         self.examples, self.positions, _ = self.final.shape
         self.vocabulary = logits.shape[-1]
         self.read = torch.tensor(list(read), dtype=torch.long)
-        self.baseline: Float[Tensor, "example read vocabulary"] = logits if sliced else logits[:, self.read]
+        self._ascending = self.read.sort().values  # blocks work on ascending positions, logits are given as asked for
+        self.baseline = logits
         self.held = {layer: self._held(layer, held) for layer in range(first, self.layers)}
         self.causal = all(not (~layer.blocked).triu(1).any() for layer in self.held.values()) and (
             bool(self.held) or self.cfg.attention_dir == "causal"
@@ -79,6 +80,7 @@ class Cone:
         self._row_of_read[self.read] = torch.arange(len(self.read))
         self._blocks: dict[int, Block] = {}
         self._plain_unembed = plain_unembed(model)
+        self.final_norm = norm_of(getattr(model, "ln_final", None))
         self._check()
 
     # ---- the unpatched run -------------------------------------------------------------------------------------
@@ -127,9 +129,10 @@ class Cone:
     # ---- what a caller needs to know -----------------------------------------------------------------------------
 
     def outputs(self, layer: int, start: int) -> Int[Tensor, " out"]:
-        """The positions whose residual after block `layer` must be computed when it changes from `start` on."""
+        """The positions, ascending, whose residual after block `layer` must be computed when it changes from `start`
+        on."""
         if layer == self.layers - 1:
-            return self.read[self.read >= start] if self.causal else self.read
+            return self._ascending[self._ascending >= start] if self.causal else self._ascending
         return torch.arange(start if self.causal else 0, self.end)
 
     def reaches(self, layer: int, position: Positions, *, inside: bool) -> Bool[Tensor, " cell"]:
@@ -181,11 +184,11 @@ class Cone:
         """From the residual after block `layer` at `out` to the logits."""
         if layer < self.layers - 1:
             return self._range(layer + 1, x, int(out[0]), x.shape[1])
-        new = self._unembed(x)
-        if len(out) == len(self.read):
+        new, row = self._unembed(x), self._row_of_read[out]
+        if torch.equal(row, torch.arange(len(self.read))):
             return new
-        logits = self.baseline.expand(x.shape[0], -1, -1, -1).clone()
-        logits[:, :, self._row_of_read[out]] = new
+        logits = self.baseline[: x.shape[1]].expand(x.shape[0], -1, -1, -1).clone()
+        logits[:, :, row] = new
         return logits
 
     def _range(self, layer: int, x: Residual, start: int, examples: int) -> Logits:
@@ -196,7 +199,7 @@ class Cone:
         cells, _, size, _ = x.shape
         whole = len(out) == size
         reads = x if whole else x[:, :, local]
-        normed = block.norm1(x)
+        normed = normalised(block.norm1, x)
         k, v = self._keys_values(block, normed, torch.arange(start, start + size))
         q = self._queries(block, normed if whole else normed[:, :, local], out)
         q = rearrange(q, "c e o kv g d -> e kv c (g o) d")
@@ -226,7 +229,7 @@ class Cone:
         row[out] = torch.arange(len(out))
         row = row[position]
         own = (row >= 0).nonzero().flatten()
-        normed = block.norm1(x)
+        normed = normalised(block.norm1, x)
         k, v = self._keys_values(block, normed[:, :, None], position[:, None])
         k, v = rearrange(k, "c e 1 kv d -> e kv c d"), rearrange(v, "c e 1 kv d -> e kv c d")
         scores = self._column(held, k, position, out, block.scale)
@@ -309,13 +312,12 @@ class Cone:
         if block.mlp is None:
             return x
         self.done += x.numel() // x.shape[-1] * block.mlp_size
-        return x + block.mlp(block.norm2(x).reshape(-1, 1, x.shape[-1])).view_as(x)
+        return x + block.mlp(normalised(block.norm2, x).reshape(-1, 1, x.shape[-1])).view_as(x)
 
     def _unembed(self, x: Float[Tensor, "*cell example out model"]) -> Float[Tensor, "*cell example out vocabulary"]:
         flat = x.flatten(0, -3)
         self.done += x.numel() * self.vocabulary
-        if self.cfg.normalization_type is not None:
-            flat = norm_of(self.model.ln_final)(flat)
+        flat = normalised(self.final_norm, flat)
         if self._plain_unembed:
             W_U, b_U = self.model.unembed.W_U.detach(), self.model.unembed.b_U.detach()
             return torch.addmm(b_U, flat.flatten(0, 1), W_U).view(*x.shape[:-1], -1)

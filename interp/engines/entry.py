@@ -196,7 +196,7 @@ class ConeSweep:
         several = cone.causal and self.position_axis not in cells.axes
         start = min(cells.grid.labels[self.position_axis]) if several else 0
         out = cone.outputs(layer, start)
-        for chunk in which.split(cone.cells_at_once(-1, 0)):
+        for chunk in which.split(cone.cells_at_once(-1, start)):
             new = torch.where(cells.edits(layer, chunk), cells.after(layer), cells.before(layer))
             if component in RESIDUAL:
                 x = self._stream_with(layer, new)

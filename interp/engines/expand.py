@@ -11,9 +11,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from headlab.interp.engines.cells import Cell, Cells
-from headlab.interp.engines.support import is_hooked_transformer, reader_hooks
+from headlab.interp.engines.support import is_hooked_transformer, plain_unembed, reader_hooks
 from headlab.interp.errors import RequestError
-from headlab.interp.model import Hook, HookedModel, activations, run
+from headlab.interp.model import Hook, HookedModel, Mask, activations, run
 from headlab.interp.sites import hook_name
 
 Pair = tuple[str, Hook]
@@ -35,20 +35,31 @@ class Expand:
         model: HookedModel,
         inputs: Tensor,
         read: Sequence[int],
-        logits: Float[Tensor, "example position vocabulary"],
+        logits: Float[Tensor, "example read vocabulary"],
         cells: Cells,
         *,
+        attention_mask: Mask | None = None,
         budget: int = 16 << 20,
     ) -> None:
-        """logits: the model's own on `inputs`. budget: bytes that the largest activation of one run may take."""
+        """Try what the model allows.
+
+        Args:
+            model: The model.
+            inputs: Of the destination run.
+            read: The positions whose logits are wanted.
+            logits: The model's own on `inputs`, at these positions.
+            cells: What is edited.
+            attention_mask: What the model is called with beside its inputs.
+            budget: Bytes that the largest activation of one run may take.
+        """
         self.model = model
+        self.mask = attention_mask
         self.inputs = inputs
         self.read = list(read)
         self.cells = cells
-        self.baseline: Float[Tensor, "example read vocabulary"] = logits[:, self.read]
+        self.baseline = logits
         self.budget = budget
         self.notes: list[str] = []
-        self._whole = logits.shape
         self._last = int(model.cfg.n_layers) - 1
         self._alone = bool(reader_hooks(model))
         self._inside = not self._alone and is_hooked_transformer(model, subclass=True) and self._trial()
@@ -62,7 +73,7 @@ class Expand:
         site = hook_name("resid_pre" if len(self.baseline) > 1 else "z", 0)
         hooks = [(site, partial(_repeat, count=2)), (hook_name("resid_post", self._last), self._sliced)]
         try:
-            logits = run(self.model, self.inputs, hooks)
+            logits = run(self.model, self.inputs, hooks, attention_mask=self.mask)
         except Exception:
             return False
         twice = torch.cat([self.baseline, self.baseline])
@@ -76,15 +87,14 @@ class Expand:
         cells, layers = self.cells, self.cells.grid.labels["layer"]
         whose = type(self.model).__name__
         if cells.component == "pattern":
-            moved = [
-                run(self.model, self.inputs, [(hook_name(name, layers[0]), _erase)])[:, self.read]
-                for name in ("pattern", "z")
-            ]
+            erased = [[(hook_name(name, layers[0]), _erase)] for name in ("pattern", "z")]
+            moved = [self._at_read(run(self.model, self.inputs, edit, attention_mask=self.mask)) for edit in erased]
             if torch.equal(moved[0], self.baseline) and not torch.equal(moved[1], self.baseline):
                 raise RequestError(f"edits of pattern do nothing on this {whose}: patch z, q, k or v instead")
         if cells.component == "resid_mid":
             names = {name: [hook_name(name, layer) for layer in layers] for name in ("resid_pre", "attn_out")}
-            _, held = activations(self.model, self.inputs, [*names["resid_pre"], *names["attn_out"]])
+            both = [*names["resid_pre"], *names["attn_out"]]
+            _, held = activations(self.model, self.inputs, both, attention_mask=self.mask)
             for layer, before, attention in zip(layers, *names.values(), strict=True):
                 mid = cells.before(layer)
                 if not torch.allclose(
@@ -92,6 +102,9 @@ class Expand:
                 ):
                     raise RequestError(f"resid_mid of this {whose} is not its input plus its attention: patch attn_out")
                 self._stream[layer] = held[before]
+
+    def _at_read(self, logits: Tensor) -> Tensor:
+        return logits[:, self.read]
 
     def _sliced(self, residual: Tensor, hook: Any) -> Tensor:
         return residual[:, self.read]
@@ -109,14 +122,15 @@ class Expand:
     def _chunk(self, layer: int) -> int:
         if self._alone:
             return 1
-        examples, positions, vocabulary = self._whole
-        cfg = self.model.cfg
+        examples, reads, vocabulary = self.baseline.shape
+        cfg, held = self.model.cfg, self.cells.before(layer)
+        positions = held.shape[-2 if self.cells.component == "pattern" else 1]
         row = positions * max(
-            (len(self.read) / positions if self._inside else 1) * vocabulary,
+            (reads / positions if self._inside else 1) * vocabulary,
             int(cfg.n_heads) * positions,
             4 * int(cfg.d_model),
         )
-        return max(1, int(self.budget / (row * examples * self.cells.before(layer).element_size())))
+        return max(1, int(self.budget / (row * examples * held.element_size())))
 
     def _run(self, layer: int, chunk: Cell) -> Float[Tensor, "cell example read vocabulary"]:
         cells, name = self.cells, hook_name(self.cells.component, layer)
@@ -127,17 +141,35 @@ class Expand:
         examples = new.shape[0]
 
         edits: list[Pair] = [(name, partial(_write, new=new, mask=mask))]
-        inputs = self.inputs
+        inputs, mask_of_run = self.inputs, self.mask
         if self._inside and examples > 1:
             edits.insert(0, (hook_name("resid_pre", layer), partial(_repeat, count=len(chunk))))
         elif not self._inside and len(chunk) > 1:
             inputs = inputs.repeat(len(chunk), *[1] * (inputs.ndim - 1))
+            mask_of_run = None if mask_of_run is None else mask_of_run.repeat(len(chunk), 1)
         if self._inside:
             edits.append((hook_name("resid_post", self._last), self._sliced))
-        logits = run(self.model, inputs, edits)
+        logits = run(self.model, inputs, edits, attention_mask=mask_of_run)
         if not self._inside:
-            logits = logits[:, self.read]
+            logits = self._at_read(logits)
         return logits.unflatten(0, (len(chunk), examples))
+
+
+def one_cell(
+    model: HookedModel,
+    inputs: Tensor,
+    read: Sequence[int],
+    cells: Cells,
+    layer: int,
+    cell: int,
+) -> Float[Tensor, "example read vocabulary"]:
+    """The logits at `read` with one cell written: a plain run of a model that is nothing but a HookedTransformer."""
+    mask = cells.edits(layer, torch.tensor([cell]))
+    hooks = [(hook_name(cells.component, layer), partial(_write, new=cells.after(layer), mask=mask))]
+    if plain_unembed(model):
+        hooks.append((hook_name("resid_post", int(model.cfg.n_layers) - 1), lambda residual, hook: residual[:, read]))
+        return run(model, inputs, hooks)
+    return run(model, inputs, hooks)[:, read]
 
 
 def _repeat(residual: Tensor, hook: Any, *, count: int) -> Tensor:

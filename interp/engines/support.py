@@ -8,7 +8,7 @@ import torch
 
 from headlab.interp.model import HookedModel
 
-HOME = "transformer_lens."
+LIBRARY = "transformer_lens."
 
 
 class Unsupported(Exception):
@@ -40,7 +40,7 @@ _NORMS = ("LayerNorm", "LayerNormPre", "RMSNorm", "RMSNormPre")
 def is_hooked_transformer(model: HookedModel, *, subclass: bool = False) -> bool:
     """Whether the model is the library's HookedTransformer itself, or one of its subclasses where they are allowed."""
     kinds = type(model).__mro__ if subclass else (type(model),)
-    return any(kind.__name__ == "HookedTransformer" and kind.__module__.startswith(HOME) for kind in kinds)
+    return any(kind.__name__ == "HookedTransformer" and kind.__module__.startswith(LIBRARY) for kind in kinds)
 
 
 def reader_hooks(model: HookedModel) -> list[str]:
@@ -50,6 +50,11 @@ def reader_hooks(model: HookedModel) -> list[str]:
         return [name for name, point in model.hook_dict.items() if getattr(point, "fwd_hooks", None)]
     modules: Any = model
     return [name for name, module in modules.named_modules() if module._forward_hooks or module._forward_pre_hooks]
+
+
+def plain_unembed(model: Any) -> bool:
+    """Whether the unembedding is the library's own: linear, and each position by itself."""
+    return type(model.unembed).__module__.startswith(LIBRARY)
 
 
 def require_supported(model: HookedModel) -> None:
@@ -78,26 +83,27 @@ def require_supported(model: HookedModel) -> None:
     blocks: Any = model.blocks  # type: ignore[attr-defined]
     for block in blocks:
         _require_block(block, cfg)
-    if cfg.normalization_type is not None:
-        _require_norm(model.ln_final)  # type: ignore[attr-defined]
+    _require_norm(getattr(model, "ln_final", None))
 
 
 def _require_block(block: Any, cfg: Any) -> None:
-    if not type(block).__module__.startswith(HOME):
+    if not type(block).__module__.startswith(LIBRARY):
         raise Unsupported(f"a block of its own, {type(block).__name__}")
     attention = type(block.attn)
     for method in _ATTENTION_METHODS:
         home = getattr(getattr(attention, method, None), "__module__", "")
-        if not home.startswith(HOME):
+        if not home.startswith(LIBRARY):
             raise Unsupported(f"an attention of its own, {attention.__name__}.{method}")
     norms = [block.ln1] if cfg.attn_only else [block.ln1, block.ln2]
     for norm in norms:
         _require_norm(norm)
-    if not cfg.attn_only and not type(block.mlp).__module__.startswith(HOME):
+    if not cfg.attn_only and not type(block.mlp).__module__.startswith(LIBRARY):
         raise Unsupported(f"an MLP of its own, {type(block.mlp).__name__}")
 
 
 def _require_norm(norm: Any) -> None:
     kind = type(norm)
-    if not isinstance(norm, torch.nn.Identity) and not (kind.__name__ in _NORMS and kind.__module__.startswith(HOME)):
+    if norm is None or isinstance(norm, torch.nn.Identity):
+        return
+    if not (kind.__name__ in _NORMS and kind.__module__.startswith(LIBRARY)):
         raise Unsupported(f"a norm of its own, {kind.__name__}")

@@ -110,7 +110,7 @@ def circuit_diagram(
     panels = [_cut(panel) for panel in panels[:MOST_PANELS]]
     largest = max((abs(float(link.value)) for panel in panels for link in panel.links), default=0.0) or 1.0
     total = sum(len(panel.links) for panel in panels)
-    words = _Words(tuple(headings), unit, positive, negative, size, largest)
+    words = _CircuitWords(tuple(headings), unit, positive, negative, size, largest)
     wide = _sheet(panels, words, 2 if len(panels) > 1 and layout == "row" else 1, WIDE)
     narrow = _sheet(panels, words, 1, NARROW)
     start = min(max(float(threshold), 0.0), largest)
@@ -151,7 +151,7 @@ def _step(largest: Real) -> Real:
 
 
 @dataclass(frozen=True)
-class _Words:
+class _CircuitWords:
     headings: tuple[str, ...]
     unit: str
     positive: str
@@ -185,7 +185,7 @@ def _check(panel: CircuitPanel, headings: Sequence[str]) -> None:
             raise RequestError(f"the edge from {link.source} to {link.target} has the value {float(link.value)}")
 
 
-def _sheet(panels: Sequence[CircuitPanel], words: _Words, across: int, width: Real) -> Drawing:
+def _sheet(panels: Sequence[CircuitPanel], words: _CircuitWords, across: int, width: Real) -> Drawing:
     parts: list[Element | None] = [_key(words, width)]
     top = 52.0 if width == WIDE else 78.0
     each = (width - 40 * (across - 1)) / across
@@ -204,7 +204,7 @@ def _sheet(panels: Sequence[CircuitPanel], words: _Words, across: int, width: Re
     return drawing(width, deepest + 8, parts)
 
 
-def _key(words: _Words, width: Real) -> Element:
+def _key(words: _CircuitWords, width: Real) -> Element:
     """What the two kinds of line mean, above the panels."""
     whole = group(
         line(0, 12, 24, 12, stroke="positive", stroke_width=6),
@@ -219,7 +219,7 @@ def _key(words: _Words, width: Real) -> Element:
     return whole.add(label(x, 17, words.size, fill="muted"))
 
 
-def _panel(panel: CircuitPanel, words: _Words, left: Real, top: Real, width: Real) -> tuple[Element, Real]:
+def _panel(panel: CircuitPanel, words: _CircuitWords, left: Real, top: Real, width: Real) -> tuple[Element, Real]:
     count = max(len(column) for column in panel.columns)
     height = 62.0 * max(count, 2)
     begin, end = left + min(0.17 * width, 88), left + width - min(0.29 * width, 150)
@@ -236,9 +236,9 @@ def _panel(panel: CircuitPanel, words: _Words, left: Real, top: Real, width: Rea
         rows = [top + 20 + pitch * (row + 0.5) for row in range(len(column))]
         places.append([_placed(node, x, y, gap) for node, y in zip(column, rows)])
         side = -1 if at == 0 else 1 if last else 0
-        room = begin - left - 12 if side < 0 else left + width - end - 14
+        space = begin - left - 12 if side < 0 else left + width - end - 14
         for node, place in zip(column, places[-1]):
-            nodes += _node(node, place, side, room)
+            nodes += _node(node, place, side, space)
         anchor = "end" if side < 0 else "start" if side > 0 else "middle"
         where = x + (4 if side < 0 else -4 if side > 0 else 0)
         wide = begin + 4 - left if side < 0 else left + width - where if side > 0 else gap - 12
@@ -265,7 +265,7 @@ def _placed(node: Node, x: Real, y: Real, gap: Real) -> _Place:
     return _Place(x, y, radius, radius)
 
 
-def _node(node: Node, place: _Place, side: int, room: Real) -> list[Element | None]:
+def _node(node: Node, place: _Place, side: int, space: Real) -> list[Element | None]:
     """A node's mark and words; side: -1 words on its left, +1 on its right, 0 a box or words above it."""
     x, y = place.x, place.y
     if node.head is not None:
@@ -282,12 +282,12 @@ def _node(node: Node, place: _Place, side: int, room: Real) -> list[Element | No
     where, anchor = (x - 12, "end") if side < 0 else (x + 13, "start")
     return [
         mark,
-        label(where, y + 1, node.label, bold=node.strong or side < 0, anchor=anchor, width=room),
-        label(where, y + 17, node.note, size=TICK, fill="muted", anchor=anchor, width=room),
+        label(where, y + 1, node.label, bold=node.strong or side < 0, anchor=anchor, width=space),
+        label(where, y + 17, node.note, size=TICK, fill="muted", anchor=anchor, width=space),
     ]
 
 
-def _links(panel: CircuitPanel, places: Sequence[Sequence[_Place]], words: _Words) -> tuple[Element, Element]:
+def _links(panel: CircuitPanel, places: Sequence[Sequence[_Place]], words: _CircuitWords) -> tuple[Element, Element]:
     edges, numbers = group(fill="none", stroke_opacity=0.82), group()
     taken: list[tuple[Real, Real, Real]] = []
     for link in sorted(panel.links, key=lambda one: -abs(float(one.value))):

@@ -37,12 +37,12 @@ def effect_grid(
     missing: str = "no value",
     signs: bool = True,
 ) -> Figure:
-    """Signed values as coloured cells with their numbers, where there is room for them.
+    """Signed values as coloured cells with their numbers, where there is space for them.
 
     values: [row, column], or [panel, row, column] with `panels` as names; NaN is drawn hatched and called `missing`.
     rows, columns: the labels, from the top and from the left. row_axis, column_axis: what they are. unit: of the
     values. limit: where the colours end on both sides (99th percentile of |value| where left out). Negative cells
-    carry a dash where the number has no room. signs: False for what is never negative; its numbers have no sign, and
+    carry a dash where the number has no space. signs: False for what is never negative; its numbers have no sign, and
     the key of colours is left out. Past 64 rows or columns the first are drawn, and the picture says so.
     Raises ValueError where labels and shape differ, or a value without a sign is negative.
     """
@@ -66,7 +66,7 @@ def effect_grid(
     end = symmetric_limit(table) if limit is None else float(limit)
     if not end > 0:
         raise RequestError(f"the colours end at {end}: a limit above 0 is needed")
-    words = _Words(
+    words = _GridWords(
         tuple(names[:MOST_PANELS]),
         tuple(rows[:MOST_CELLS]),
         tuple(columns[:MOST_CELLS]),
@@ -83,7 +83,7 @@ def effect_grid(
 
 
 @dataclass(frozen=True)
-class _Words:
+class _GridWords:
     panels: tuple[Rich, ...]
     rows: tuple[str, ...]
     columns: tuple[str, ...]
@@ -106,7 +106,7 @@ def _cut(shape: Sequence[int]) -> str:
     return f"Shown: {' and '.join(parts)}." if parts else ""
 
 
-def _sheet(table: np.ndarray, words: _Words, limit: Real, width: Real) -> Drawing:
+def _sheet(table: np.ndarray, words: _GridWords, limit: Real, width: Real) -> Drawing:
     count, height, breadth = table.shape
     size = TICK
     margin = min(max(measure(name, size) for name in words.rows) + 11, 0.26 * width)
@@ -118,13 +118,13 @@ def _sheet(table: np.ndarray, words: _Words, limit: Real, width: Real) -> Drawin
     )
     across = 1
     for candidate in range(min(count, 4 if width == WIDE else 2), 0, -1):
-        room = (width - 32 * (candidate - 1)) / candidate - margin
-        fits = all(measure(name, bold=True) <= room for name in words.panels)
-        if candidate == 1 or (fits and room / breadth >= (numbers + 8 if width == WIDE else 26)):
+        space = (width - 32 * (candidate - 1)) / candidate - margin
+        fits = all(measure(name, bold=True) <= space for name in words.panels)
+        if candidate == 1 or (fits and space / breadth >= (numbers + 8 if width == WIDE else 26)):
             across = candidate
             break
-    room = (width - 32.0 * (across - 1)) / across - margin
-    cell = min(room / breadth, max(84.0, min(named + 14, 220.0)) if width == WIDE else 60.0)
+    space = (width - 32.0 * (across - 1)) / across - margin
+    cell = min(space / breadth, max(84.0, min(named + 14, 220.0)) if width == WIDE else 60.0)
     shown = cell >= numbers + 6
     tall = 34.0 if shown else min(max(cell, 13.0), 24.0)
     turned = named + 4 > cell
@@ -138,11 +138,11 @@ def _sheet(table: np.ndarray, words: _Words, limit: Real, width: Real) -> Drawin
     titled = any(plain(name) for name in words.panels)
     deep = (28 if titled else 0) + tall * height + foot + 26
     for index, (name, values) in enumerate(zip(words.panels, table)):
-        left = (margin + room + 32) * (index % across)
+        left = (margin + space + 32) * (index % across)
         y = top + deep * (index // across)
         x = left + margin
         if titled:
-            parts.append(label(x, y + 12, name, bold=True, width=room))
+            parts.append(label(x, y + 12, name, bold=True, width=space))
             y += 28
         parts += [
             rect(x, y, cell * breadth - 1, tall * height - 1, fill="zero"),
@@ -171,11 +171,11 @@ def _sheet(table: np.ndarray, words: _Words, limit: Real, width: Real) -> Drawin
         axes = " →  ".join(filter(None, (words.column_axis, f"{words.row_axis} ↓" if words.row_axis else "")))
         if not words.row_axis and words.column_axis:
             axes = f"{words.column_axis} →"
-        parts.append(label(x, bottom + foot - 2, axes, size=size, fill="muted", width=room))
+        parts.append(label(x, bottom + foot - 2, axes, size=size, fill="muted", width=space))
     return drawing(width, top + deep * math.ceil(count / across) - 18, parts)
 
 
-def _key(table: np.ndarray, words: _Words, limit: Real, width: Real) -> tuple[list[Element | None], Real]:
+def _key(table: np.ndarray, words: _GridWords, limit: Real, width: Real) -> tuple[list[Element | None], Real]:
     """The colour scale with its ends and its unit, where values have signs; what a hatched cell means, where there is
     one. And where the grid can begin."""
     parts: list[Element | None] = []
@@ -205,7 +205,7 @@ def _holes(values: np.ndarray, x: Real, y: Real, cell: Real, tall: Real) -> list
     return [path(shape, fill="bg"), path(shape, fill=url("hatch"))]
 
 
-def _numbers(values: np.ndarray, words: _Words, limit: Real, x: Real, y: Real, cell: Real, tall: Real) -> Element:
+def _numbers(values: np.ndarray, words: _GridWords, limit: Real, x: Real, y: Real, cell: Real, tall: Real) -> Element:
     whole = group(font_size=TICK, text_anchor="middle")
     for (row, column), value in np.ndenumerate(values):
         if math.isfinite(value):

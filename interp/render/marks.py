@@ -80,7 +80,7 @@ def badge(
 
 
 def thinned(ruler: Ruler, *, size: Real = TICK, gap: Real = 10) -> list[tuple[Real, str, bool]]:
-    """The ticks as (pixel, text, whether the text has room): texts are left out evenly until none touches another."""
+    """The ticks as (pixel, text, whether the text has space): texts are left out evenly until none touches another."""
     places = [(ruler(value), text) for value, text in ruler.ticks]
     for stride in range(1, len(places) + 1):
         kept = places[::stride]
@@ -118,9 +118,9 @@ def axis_height(ruler: Ruler, text: Rich) -> Real:
 
 def diverging_key(x: Real, y: Real, before: Rich, after: Rich, *, cell: Real = 16, width: Real = math.inf) -> Element:
     """The thirteen colours of the diverging scale in a row with words at both ends, their top at `y`."""
-    room = min(width, 1000) * 0.3
-    whole = group(label(x, y + cell * 0.72, before, fill="muted", width=room))
-    at = x + min(measure(before, 14), room) + (8 if plain(before) else 0)
+    space = min(width, 1000) * 0.3
+    whole = group(label(x, y + cell * 0.72, before, fill="muted", width=space))
+    at = x + min(measure(before, 14), space) + (8 if plain(before) else 0)
     for step in range(-STEPS, STEPS + 1):
         whole.add(rect(at, y, cell - 1, cell * 0.6 + 1, fill=step_colour(step)))
         at += cell

@@ -80,7 +80,7 @@ def weight_matrices(
     said = left_out((len(pairs), MOST_PAIRS, "pairs"), (rows, MOST_SIDE, "rows"), (shape[1], MOST_SIDE, "columns"))
     shown = [[_cut(one) for one in pair] for pair in shown[:MOST_PAIRS]]
     groups, columns = _first(groups, MOST_SIDE), min(shape[1], MOST_SIDE)
-    words = _Words(tuple(groups), tuple(similarity), negative, positive, qk_heading, ov_heading)
+    words = _MatrixWords(tuple(groups), tuple(similarity), negative, positive, qk_heading, ov_heading)
     figure = Figure(title, description, caption, _wide(shown, words, columns), _narrow(shown, words, columns))
     return with_sentence(figure, said)
 
@@ -108,7 +108,7 @@ class _Read:
 
 
 @dataclass(frozen=True)
-class _Words:
+class _MatrixWords:
     groups: tuple[RowGroup, ...]
     similarity: tuple[Rich, ...]
     negative: str
@@ -127,21 +127,21 @@ def _read(one: HeadMatrices) -> _Read:
 _BETWEEN = 8.0
 
 
-def _cell(room: Real, columns: int, most: Real) -> Real:
-    """The largest cell for a QK strip, a gap and an OV matrix in `room` px: whole px where that is 5 or more."""
-    cell = min((room - 12) / (columns + 1), most)
+def _cell(space: Real, columns: int, most: Real) -> Real:
+    """The largest cell for a QK strip, a gap and an OV matrix in `space` px: whole px where that is 5 or more."""
+    cell = min((space - 12) / (columns + 1), most)
     return math.floor(cell) if cell >= 5 else cell
 
 
-def _wide(pairs: Sequence[Sequence[_Read]], words: _Words, columns: int) -> Drawing:
+def _wide(pairs: Sequence[Sequence[_Read]], words: _MatrixWords, columns: int) -> Drawing:
     left = 100.0
     most = max(len(pair) for pair in pairs)
     across = min(len(pairs), 2)
-    room = (WIDE - left - 36.0 * (across - 1)) / across
-    cell = _cell((room - 25 * (most - 1)) / most, columns, 16)
+    space = (WIDE - left - 36.0 * (across - 1)) / across
+    cell = _cell((space - 25 * (most - 1)) / most, columns, 16)
     if across == 2 and cell < 4:
-        across, room = 1, WIDE - left
-        cell = _cell((room - 25 * (most - 1)) / most, columns, 16)
+        across, space = 1, WIDE - left
+        cell = _cell((space - 25 * (most - 1)) / most, columns, 16)
     parts: list[Element | None] = [_key(words, WIDE)]
     y = 66.0
     for start in range(0, len(pairs), across):
@@ -154,7 +154,7 @@ def _wide(pairs: Sequence[Sequence[_Read]], words: _Words, columns: int) -> Draw
     return drawing(WIDE, y - 32, parts)
 
 
-def _narrow(pairs: Sequence[Sequence[_Read]], words: _Words, columns: int) -> Drawing:
+def _narrow(pairs: Sequence[Sequence[_Read]], words: _MatrixWords, columns: int) -> Drawing:
     left = 74.0
     most = max(len(pair) for pair in pairs)
     cell = _cell((NARROW - left - 16 * (most - 1)) / most, columns, 14)
@@ -167,11 +167,11 @@ def _narrow(pairs: Sequence[Sequence[_Read]], words: _Words, columns: int) -> Dr
     return drawing(NARROW, y - 32, parts)
 
 
-def _line(words: _Words, index: int) -> Rich:
+def _line(words: _MatrixWords, index: int) -> Rich:
     return words.similarity[index] if words.similarity else ""
 
 
-def _key(words: _Words, width: Real) -> Element:
+def _key(words: _MatrixWords, width: Real) -> Element:
     if 8 + measure(words.negative) + 13 * 16 + measure(words.positive) + 16 <= width:
         return diverging_key(0, 2, words.negative, words.positive, width=width)
     first, _, rest = words.positive.partition(",")
@@ -181,7 +181,7 @@ def _key(words: _Words, width: Real) -> Element:
 
 def _pair(
     pair: Sequence[_Read],
-    words: _Words,
+    words: _MatrixWords,
     left: Real,
     top: Real,
     cell: Real,
@@ -203,15 +203,15 @@ def _pair(
     strip = max(cell, 6.0)
     ov = strip + (12 if cell >= 9 else 8)
     extent = ov + columns * cell
-    room = gap if len(pair) > 1 else 60.0
+    space = gap if len(pair) > 1 else 60.0
     for one in pair:
         wide = badge_width(one.head)
         whole.add(badge(x, top, one.head, width=wide))
-        named = label(x + wide + 8, top + 16, one.label, size=label_size, bold=True, width=extent + room - wide - 12)
+        named = label(x + wide + 8, top + 16, one.label, size=label_size, bold=True, width=extent + space - wide - 12)
         whole.add(named)
         qk = label(x + strip / 2, top + 46, words.qk, size=TICK, fill="muted", anchor="middle", width=26)
         begin = max(x + ov, x + strip / 2 + min(measure(words.qk, TICK), 26) / 2 + 6)
-        over = label(begin, top + 46, words.ov, size=TICK, fill="muted", width=x + extent + room - 14 - begin)
+        over = label(begin, top + 46, words.ov, size=TICK, fill="muted", width=x + extent + space - 14 - begin)
         whole.add(qk, over)
         limits = symmetric_limit(one.qk), symmetric_limit(one.ov)
         row = 0
@@ -239,7 +239,7 @@ def _pair(
 
 
 def _row_labels(
-    words: _Words, starts: Sequence[Real], left: Real, body: Real, cell: Real, size: Real
+    words: _MatrixWords, starts: Sequence[Real], left: Real, body: Real, cell: Real, size: Real
 ) -> list[Element | None]:
     parts: list[Element | None] = []
     for start, rows in zip(starts, words.groups):

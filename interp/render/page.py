@@ -38,7 +38,7 @@ class Beside:
 @dataclass(frozen=True)
 class Section:
     """A numbered section. name: the small line after the number. heading: the finding (a list: one line each where
-    there is room). text: at most three sentences. figures: usually one. anchor: its id, for links (`section-N` where
+    there is space). text: at most three sentences. figures: usually one. anchor: its id, for links (`section-N` where
     empty)."""
 
     name: str

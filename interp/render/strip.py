@@ -152,9 +152,9 @@ def _wide(
         at = x(limit.value)
         parts = [el("defs", hatch()), *parts, _hatched(x, limit, top, top + bounded + 6)]
         after = limit.side == "above"
-        room = at - 10
+        space = at - 10
         parts += [
-            label(at - 10, 16, limit.label if after else limit.beyond, anchor="end", width=room),
+            label(at - 10, 16, limit.label if after else limit.beyond, anchor="end", width=space),
             label(
                 at - 10,
                 34,
@@ -162,7 +162,7 @@ def _wide(
                 size=TICK,
                 fill="muted",
                 anchor="end",
-                width=room,
+                width=space,
             ),
             label(at + 12, 16, limit.beyond if after else limit.label, width=max(990 - at, 60)),
             label(
@@ -211,9 +211,9 @@ def _narrow(
         beside = list(limit.short_beyond) or [limit.beyond, limit.beyond_note]
         right = min(max((measure(one, TICK) for one in beside), default=0), 130)
         split = at - 8 > 150 and 366 - at > right * 0.4
-        room = 370 - right - 16
-        anchor, where = ("end", min(at - 6, room)) if split else ("start", 2)
-        reach = where - 2 if split else room - 2
+        space = 370 - right - 16
+        anchor, where = ("end", min(at - 6, space)) if split else ("start", 2)
+        reach = where - 2 if split else space - 2
         parts += [
             label(where, 16, first, anchor=anchor, width=reach),
             label(where, 34, second, size=TICK, fill="muted", anchor=anchor, width=reach),

@@ -1,4 +1,4 @@
-"""A small SVG builder: elements, text that fits its room, and ids that stay unique on a page of many figures."""
+"""A small SVG builder: elements, text that fits its space, and ids that stay unique on a page of many figures."""
 
 from __future__ import annotations
 
@@ -184,17 +184,17 @@ def measure(text: Rich, size: SupportsFloat = 14, *, bold: bool = False) -> floa
 
 def fit(text: Rich, width: SupportsFloat, size: SupportsFloat = 14, *, bold: bool = False) -> Rich:
     """`text`, or as much of its beginning as fits `width` px and 200 characters, and an ellipsis."""
-    room = float(width)
-    if len(plain(text)) <= LONGEST and measure(text, size, bold=bold) <= room:
+    space = float(width)
+    if len(plain(text)) <= LONGEST and measure(text, size, bold=bold) <= space:
         return text
-    room -= measure(ELLIPSIS, size, bold=bold)
+    space -= measure(ELLIPSIS, size, bold=bold)
     kept: list[Span] = []
     count = 0
     for part in spans(text):
         letters = ""
         for character in part.text:
-            room -= measure(Span(character, mono=part.mono, bold=part.bold), size, bold=bold)
-            if room < 0 or count >= LONGEST - 1:
+            space -= measure(Span(character, mono=part.mono, bold=part.bold), size, bold=bold)
+            if space < 0 or count >= LONGEST - 1:
                 break
             letters += character
             count += 1
@@ -223,7 +223,7 @@ def label(
     """A line of text with its baseline at (x, y), shortened to `width` px with the whole of it as its title.
 
     anchor: start, middle or end. rotate: read from bottom to top. halo: a rim of the background, for text on lines.
-    None where there is no text, or no room for one letter.
+    None where there is no text, or no space for one letter.
     """
     if not plain(text):
         return None

@@ -114,12 +114,12 @@ class _Table:
     notes: Sequence[Sequence[str]]
 
 
-def _table(table: _Table, room: Real, cell: Real) -> tuple[Element, Real, Real]:
+def _table(table: _Table, space: Real, cell: Real) -> tuple[Element, Real, Real]:
     """The cells with their heads and roles; how wide and how high they are."""
     count = len(table.roles)
-    mark = max(44.0, max(badge_width(one) for one in table.heads)) if room > NARROW else 36.0
-    left = mark + (20 if room > NARROW else 10)
-    cell = min(cell, (room - left) / count - 4)
+    mark = max(44.0, max(badge_width(one) for one in table.heads)) if space > NARROW else 36.0
+    left = mark + (20 if space > NARROW else 10)
+    cell = min(cell, (space - left) / count - 4)
     tall = 74.0 if len(table.heads) <= 4 else 48.0
     noted = any(plain(note) for row in table.notes for note in row)
     if not noted:

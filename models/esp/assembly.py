@@ -20,7 +20,7 @@ from headlab.models.hooked import Architecture, build
 
 
 @dataclass(frozen=True)
-class Head:
+class AssembledHead:
     """One head's maps in transformer-lens' orientation, float64: residual -> query, key, value; value -> residual."""
 
     W_Q: Float[Tensor, "model d_head"]
@@ -53,7 +53,7 @@ class Weights:
     embed: Float[Tensor, "token model"]
     position: Float[Tensor, "position model"]
     unembed: Float[Tensor, "model token"] | None
-    heads: list[Head]
+    heads: list[AssembledHead]
 
 
 def weights(
@@ -61,7 +61,7 @@ def weights(
     tokens: list[Direction],
     positions: list[Direction],
     vertices: list[Direction],
-    heads: list[Head],
+    heads: list[AssembledHead],
     tied: bool,
 ) -> Weights:
     """Directions become tables; untied, the unembedding reads the vertices and gives all other tokens logit 0."""

@@ -27,12 +27,13 @@ from torch import Tensor
 from headlab.interp.errors import RequestError
 from headlab.interp.model import HookedModel, activations, untouched
 from headlab.models.esp.evaluation import evaluate, in_dtype, require_fit
-from headlab.models.esp.feedback import Arc, FeedbackArcSet, minimum_feedback_arc_set
+from headlab.models.esp.feedback import NODES, Arc, FeedbackArcSet, minimum_feedback_arc_set
 from headlab.models.esp.graphs import Digraph
 from headlab.models.esp.task import EspTask
 
 NORMS = {"LayerNormPre": True, "LayerNorm": True, "RMSNormPre": False, "RMSNorm": False}  # name -> whether it centres
 POST_NORM = "use_normalization_before_and_after"
+KNOWN_CODE = ("transformer_lens.", "headlab.models.parts", "torch.nn.modules.")  # where a model's forward may stand
 
 
 @dataclass(frozen=True)
@@ -114,17 +115,17 @@ class Certificate:
     def violated(self, cycle: Sequence[int]) -> Arc:
         """An arc (u, v) of a directed cycle with delta(u) <= delta(v): one of its two samples is wrong.
 
-        The cycle is given by its vertices in order. ValueError where it is no cycle of the graph, or the model is
+        The cycle is given by its vertices in order. ValueError where it is not a cycle of the graph, or the model is
         outside the class. The arc of the smallest delta(u) - delta(v) is taken.
         """
         if self.potential is None:
             raise RequestError(f"the model is outside the theorem's class ({self.reason}): it need not violate any arc")
         if len(cycle) < 2:
-            raise RequestError("a cycle needs at least two vertices: a self-loop is no constraint")
+            raise RequestError("a cycle needs at least two vertices: a self-loop is not a constraint")
         arcs = [(u, cycle[(k + 1) % len(cycle)]) for k, u in enumerate(cycle)]
-        there = self.graph.constraints()
+        constraints = self.graph.constraints()
         for arc in arcs:
-            if arc not in there:
+            if arc not in constraints:
                 raise RequestError(f"{arc} is not an arc of '{self.graph.name}': a cycle follows its arcs")
         return min(arcs, key=lambda arc: self.potential.difference(*arc))  # type: ignore[union-attr]
 
@@ -150,11 +151,11 @@ class Certificate:
 
 
 def certify(
-    model: HookedModel, task: EspTask, *, feedback: FeedbackArcSet | None = None, time_limit: float | int = 60.0
+    model: HookedModel, task: EspTask, *, feedback: FeedbackArcSet | None = None, nodes: int = NODES
 ) -> Certificate:
     """The certificate of any HookedTransformer on `task`, in float64, on a copy where it is of another dtype.
 
-    feedback: the graph's minimum feedback arc set where it is known, else computed within `time_limit` seconds. Works
+    feedback: the graph's minimum feedback arc set where it is known, else computed with `nodes` of the solver. Works
     on the induction form too: its further tokens are the same in every sample. ValueError where the vocabulary or the
     context does not fit, and where the weights are not finite.
     """
@@ -163,18 +164,18 @@ def certify(
     for name, parameter in model.named_parameters():  # type: ignore[attr-defined]
         if not bool(torch.isfinite(parameter).all()):
             raise RequestError(f"the weights {name} are not finite: nothing can be certified")
-    feedback = minimum_feedback_arc_set(task.graph, time_limit=time_limit) if feedback is None else feedback
-    found = evaluate(model, task)
+    feedback = minimum_feedback_arc_set(task.graph, nodes=nodes) if feedback is None else feedback
+    evaluation = evaluate(model, task)
     reason = "; ".join(outside(model))
     if reason:
-        return Certificate(task.graph, False, reason, found.errors, found.samples, feedback)
+        return Certificate(task.graph, False, reason, evaluation.errors, evaluation.samples, feedback)
     learned = potential(model, task)
     return Certificate(
         task.graph,
         True,
         "",
-        found.errors,
-        found.samples,
+        evaluation.errors,
+        evaluation.samples,
         feedback,
         learned,
         learned.order(),
@@ -198,6 +199,7 @@ def outside(model: Any) -> list[str]:
     ):
         if type(module).__name__ not in plain:
             reasons.append(f"{slot}: {type(module).__name__} is a part that the theorem does not know")
+    reasons += _outside_weights(model)
     if getattr(cfg, POST_NORM, False) or "olmo" in str(getattr(cfg, "original_architecture", None)).lower():
         reasons.append("blocks.0: a norm after attention scales its output with the endpoints")
     norm = type(model.ln_final).__name__ if hasattr(model, "ln_final") else "Identity"
@@ -211,6 +213,21 @@ def outside(model: Any) -> list[str]:
         reasons.append(f"ln_final.b {after}")
     if bool((model.unembed.b_U != 0).any()):
         reasons.append(f"unembed.b_U {after}")
+    return reasons
+
+
+def _outside_weights(model: Any) -> list[str]:
+    """What acts on the activations without being a weight: hooks, and code that is not that of the known parts."""
+    reasons = []
+    for name, module in model.named_modules():
+        where = name or "the model"
+        if module._forward_hooks or module._forward_pre_hooks:
+            reasons.append(f"{where}: a hook stands outside the weights, of which alone the theorem speaks")
+        forward = vars(module).get("forward")
+        if forward is not None:
+            reasons.append(f"{where}: its forward was replaced, and the theorem speaks of weights alone")
+        elif not hasattr(module, "__len__") and not str(type(module).forward.__module__).startswith(KNOWN_CODE):
+            reasons.append(f"{where}: {type(module).__name__} has a forward of its own that the theorem does not know")
     return reasons
 
 
@@ -228,12 +245,12 @@ def potential(model: HookedModel, task: EspTask) -> Potential:
     inputs = task.sequences(torch.zeros_like(selector), torch.ones_like(selector), selector)
     names = ["blocks.0.attn.hook_attn_scores", "blocks.0.attn.hook_v", "blocks.0.hook_resid_pre"]
     with untouched(model):
-        _, kept = activations(model, inputs, names)
+        _, cached = activations(model, inputs, names)
         at = task.position("selector")
-        score = kept[names[0]][:, 0, -1, at]
-        brought = kept[names[1]][:, at, 0] @ m.blocks[0].attn.W_O[0]
-        constant = kept[names[2]][:, -1] + m.blocks[0].attn.b_O
-        logits = (_final(m, brought + constant) @ m.unembed.W_U + m.unembed.b_U)[:, : task.n].detach().cpu()
+        score = cached[names[0]][:, 0, -1, at]
+        value = cached[names[1]][:, at, 0] @ m.blocks[0].attn.W_O[0]
+        constant = cached[names[2]][:, -1] + m.blocks[0].attn.b_O
+        logits = (_final(m, value + constant) @ m.unembed.W_U + m.unembed.b_U)[:, : task.n].detach().cpu()
     weight = (score - score.max()).exp().cpu()
     return Potential(weight[0] * logits[0], weight[1] * logits[1], logits[0], logits[1])
 

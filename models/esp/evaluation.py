@@ -18,7 +18,7 @@ BATCH_ENTRIES = 16_000_000
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class EspEvaluation:
     """A model on all 2m samples of a task.
 
     errors: samples whose target's logit is not strictly the largest over all tokens. accuracy: 1 - errors/samples.
@@ -54,7 +54,7 @@ def read_logits(
     return torch.cat(parts)
 
 
-def evaluate(model: HookedModel, task: EspTask, *, dtype: torch.dtype | None = None) -> Evaluation:
+def evaluate(model: HookedModel, task: EspTask, *, dtype: torch.dtype | None = None) -> EspEvaluation:
     """Errors, accuracy, smallest margin and cross-entropy over all 2m samples; ties are wrong.
 
     dtype: compute in it (torch.float64 for exact tests), on a copy. ValueError where model and task do not fit, and
@@ -67,7 +67,7 @@ def evaluate(model: HookedModel, task: EspTask, *, dtype: torch.dtype | None = N
     margin = margins(logits, targets)
     errors = int((margin <= 0).sum())
     loss = torch.nn.functional.cross_entropy(logits.double(), targets)
-    return Evaluation(len(targets), errors, 1 - errors / len(targets), float(margin.min()), float(loss))
+    return EspEvaluation(len(targets), errors, 1 - errors / len(targets), float(margin.min()), float(loss))
 
 
 def require_fit(model: HookedModel, task: EspTask) -> None:

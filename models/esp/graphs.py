@@ -22,7 +22,9 @@ GENERATORS = {
     "cycle": "cycle:N (one directed cycle)",
     "random": "random:N:P[:SEED] (each of the N(N-1) arcs with probability P)",
 }
-MAX_ARCS = 2_000_000
+MEMORY = 2.0  # GB
+ARC_BYTES = 1000  # of an arc while a graph is read
+PAIR_BYTES = 48  # of six matrices vertex x vertex in float64: the weights of a constructed model and a copy
 
 
 @dataclass(frozen=True)
@@ -116,13 +118,19 @@ def from_networkx(graph: nx.Graph, name: str | None = None) -> Digraph:
     return Digraph(name, tuple(str(node) for node in graph.nodes), arcs)
 
 
-def read_graph(spec: str | Path | nx.Graph | Digraph) -> Digraph:
+def read_graph(spec: str | Path | nx.Graph | Digraph, *, memory: float | int = MEMORY) -> Digraph:
     """A graph by name, generator or file.
 
-    `click`, `httpx`, `jinja2`, `rich`: which module imports which, bundled. `complete:8`, `tournament:8`, `cycle:5`,
-    `random:10:0.3:SEED`: generated, vertices labelled v0, v1, ... Else a file: edge list, GraphML, JSON; a file that
-    has a bundled name is reached as `./click`. networkx graphs pass through. ValueError for an unknown or ill-formed
-    specification, a file that is no graph, and what Digraph refuses; FileNotFoundError where there is no such file.
+    Args:
+        spec: `click`, `httpx`, `jinja2`, `rich` (which module imports which, bundled); `complete:8`, `tournament:8`,
+            `cycle:5`, `random:10:0.3:SEED` (generated, vertices labelled v0, v1, ...); else a file: edge list, GraphML,
+            JSON. A file that has a bundled name is reached as `./click`. Graphs of networkx and Digraphs pass through.
+        memory: GB that a graph from a generator or a file may take, with the weights of one model on it, by estimate.
+
+    Raises:
+        RequestError: for an unknown or ill-formed specification, a file that is not a graph, a graph beyond `memory`
+            (a generated one before it is built), and what Digraph refuses.
+        MissingFile: where there is no such file.
     """
     if isinstance(spec, Digraph):
         return spec
@@ -134,15 +142,29 @@ def read_graph(spec: str | Path | nx.Graph | Digraph) -> Digraph:
         return from_networkx(parse_edge_list(source.read_text("utf-8"), text), text)
     kind, _, rest = text.partition(":")
     if kind in GENERATORS and not isinstance(spec, Path):
-        return _generate(kind, rest.split(":") if rest else [], text)
+        return _generate(kind, rest.split(":") if rest else [], text, memory)
     if _exists(text):
-        return from_networkx(read_file(text), Path(text).stem)
+        read = read_file(text, most_bytes=int(memory * 1e8))
+        require_memory(text, len(read), read.number_of_edges(), memory)
+        return from_networkx(read, Path(text).stem)
     what = "generator" if ":" in text and "/" not in text else "graph, and no such file"
     error = RequestError if what == "generator" else MissingFile
     raise error(
         f"unknown {what}: '{text}'; there are the bundled graphs {', '.join(BUNDLED)}, "
         f"the generators {', '.join(GENERATORS.values())}, and files"
     )
+
+
+def require_memory(name: str, n: int, m: int, memory: float | int) -> None:
+    """Raise RequestError where a graph of n vertices and m arcs takes more than `memory` GB, by estimate."""
+    needed = (ARC_BYTES * m + PAIR_BYTES * n**2) / 1e9
+    if needed > memory:
+        seconds = 2 * m * 34 * n**2 / 1e10  # products of vectors with the weights, four positions, all samples
+        raise RequestError(
+            f"'{name}' has {n} vertices and up to {m} arcs: with a model's weights they take about {needed:.3g} GB, "
+            f"and all {2 * m} samples about {seconds / 3600:.2g} hours of one core; the limit is {memory:g} GB, which "
+            "--memory raises"
+        )
 
 
 def _exists(path: str) -> bool:
@@ -152,7 +174,7 @@ def _exists(path: str) -> bool:
         return False
 
 
-def _generate(kind: str, arguments: list[str], spec: str) -> Digraph:
+def _generate(kind: str, arguments: list[str], spec: str, memory: float | int) -> Digraph:
     numbers: dict[str, tuple[type, ...]] = {
         "complete": (int,),
         "tournament": (int, int, int),
@@ -170,8 +192,8 @@ def _generate(kind: str, arguments: list[str], spec: str) -> Digraph:
     n = values[0]
     if n < 2:
         raise RequestError(f"'{spec}' asks for {n} vertices: at least two are needed")
-    if kind != "cycle" and n * (n - 1) > MAX_ARCS:
-        raise RequestError(f"'{spec}' may have {n * (n - 1)} arcs, more than the {MAX_ARCS} that are built here")
+    share = min(1.0, max(0.0, values[1])) if kind == "random" else 1.0
+    require_memory(spec, n, n if kind == "cycle" else int(share * n * (n - 1)), memory)
     make: dict[str, Callable[..., list[tuple[int, int]]]] = {
         "complete": _complete,
         "tournament": _tournament,
@@ -201,4 +223,5 @@ def _random(n: int, probability: float, seed: int = 0) -> list[tuple[int, int]]:
     if seed < 0:
         raise RequestError(f"the seed is {seed}: it must not be negative")
     drawn = np.random.default_rng(seed).random((n, n)) < probability
-    return [(tail, head) for tail, head in _complete(n) if drawn[tail, head]]
+    np.fill_diagonal(drawn, val=False)
+    return [(tail, head) for tail, head in np.argwhere(drawn).tolist()]

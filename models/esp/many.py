@@ -32,7 +32,7 @@ class ManySeeds:
     inputs: tokens, read at the last position, which holds the same token in every sample. targets: the right token of
     each sample. weights: a weight per sample in the training loss (all 1 where None); measures count every sample.
     Leaves carry HookedTransformer's own names, and `export` copies one seed's into a HookedTransformer of equal logits.
-    The keys' bias moves all scores of a query alike: it is no leaf and stays 0.
+    The keys' bias moves all scores of a query alike: it is not a leaf and stays 0.
     Raises ValueError for an architecture that this shortcut does not cover.
     """
 

@@ -10,7 +10,7 @@ import torch
 from headlab.interp.errors import RequestError
 from headlab.models.basis import Basis
 from headlab.models.constructed import Constructed
-from headlab.models.esp.assembly import Head, assemble, weights
+from headlab.models.esp.assembly import AssembledHead, assemble, weights
 from headlab.models.esp.feedback import FeedbackArcSet, given_up, minimum_feedback_arc_set
 from headlab.models.esp.task import EspTask
 
@@ -44,7 +44,7 @@ def one_head_dag(
     slope = residual.combination({v: c * ((n - 1) / 2 - rank[v]) / n for v in range(n)})
     tokens = [*vertices, slope, -slope, residual.zero]
     still = residual.linear({}, into=head)
-    heads = [Head(still, still, *copies)]
+    heads = [AssembledHead(still, still, *copies)]
     return assemble(
         task,
         "one-head-dag",
@@ -102,7 +102,7 @@ def one_head(
     return assemble(
         task,
         "one-head",
-        weights(residual, tokens, positions, vertices, [Head(asks, answers, *copies)], tied),
+        weights(residual, tokens, positions, vertices, [AssembledHead(asks, answers, *copies)], tied),
         tied=tied,
         dtype=dtype,
         device=device,

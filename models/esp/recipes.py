@@ -17,7 +17,7 @@ NEURONS = 8
 
 
 @dataclass(frozen=True)
-class Plan:
+class EspPlan:
     """An architecture, the recipe that trains it, and whether the arcs of a feedback arc set lose their second sample.
 
     With `guided` the samples that ask for the second endpoint of a given-up arc are left out of the loss: no one-head
@@ -34,7 +34,7 @@ def automatic(heads: int, cyclic: bool) -> str:
     return "gce" if heads == 1 and cyclic else "cross-entropy"
 
 
-def plan(task: EspTask, *, heads: int, method: str, steps: int | None = None) -> Plan:
+def plan(task: EspTask, *, heads: int, method: str, steps: int | None = None) -> EspPlan:
     """Architecture and recipe for `heads` heads by `method`.
 
     Full batch, Adam (.9, .99), gradient norm clipped at 1, 20 steps of warm-up; LNPre, tied, b_U frozen at 0, which
@@ -73,7 +73,7 @@ def plan(task: EspTask, *, heads: int, method: str, steps: int | None = None) ->
     annealed = replace(usual, steps=1000, schedule="cosine", check=5)
     if method == "layer-norm":
         free = Architecture({**config, "normalization_type": "LN"})
-        made = Plan(free, replace(usual, lr=3e-3, steps=2000, init_scale=0.8 / width**0.5, check=10))
+        made = EspPlan(free, replace(usual, lr=3e-3, steps=2000, init_scale=0.8 / width**0.5, check=10))
     elif method == "feed-forward":
         mixed = {
             **config,
@@ -82,18 +82,18 @@ def plan(task: EspTask, *, heads: int, method: str, steps: int | None = None) ->
             "act_fn": "relu",
             "d_head": max(1, width // 2 // heads),
         }
-        made = Plan(
+        made = EspPlan(
             replace(tied, config=mixed), replace(usual, lr=3e-3, steps=1000, init_scale=0.8 / width**0.5, check=5)
         )
     elif method == "gce":
         constraints = task.graph.constraints()
         mutual = sum(count for (u, v), count in constraints.items() if (v, u) in constraints) / max(1, task.m)
         q = 0.7 if mutual >= MOSTLY_MUTUAL else 0.4
-        made = Plan(tied, replace(annealed, loss="gce", q=q, steps=1000 if task.n <= 12 else 1200))
+        made = EspPlan(tied, replace(annealed, loss="gce", q=q, steps=1000 if task.n <= 12 else 1200))
     elif method == "solver-guided":
-        made = Plan(tied, replace(annealed, init_scale=0.2 / width**0.5), guided=True)
+        made = EspPlan(tied, replace(annealed, init_scale=0.2 / width**0.5), guided=True)
     elif heads == 1:
-        made = Plan(tied, replace(usual, steps=1000, init_scale=0.1 / width**0.5, stop=True, settle=100))
+        made = EspPlan(tied, replace(usual, steps=1000, init_scale=0.1 / width**0.5, stop=True, settle=100))
     else:
-        made = Plan(tied, replace(usual, steps=600, stop=True, settle=150))
+        made = EspPlan(tied, replace(usual, steps=600, stop=True, settle=150))
     return made if steps is None else replace(made, recipe=replace(made.recipe, steps=steps))

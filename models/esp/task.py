@@ -64,8 +64,11 @@ class EspTask:
 
     @property
     def vocabulary(self) -> tuple[str, ...]:
-        """A label per token: the vertices, then '1', '2', '#'."""
-        return (*self.graph.labels, "1", "2", "#")
+        """A label per token: the vertices, then '1', '2', '#', in brackets where a vertex has one of these labels."""
+        special = ("1", "2", "#")
+        while not set(special).isdisjoint(self.graph.labels):
+            special = tuple(f"[{label}]" for label in special)
+        return (*self.graph.labels, *special)
 
     def token_labels(self, row: Int[Tensor, " position"]) -> tuple[str, ...]:
         """The label of each token of one sample."""

@@ -14,7 +14,7 @@ from headlab.models.checkpoints import Checkpoint, TrainingState
 from headlab.models.esp.evaluation import evaluate
 from headlab.models.esp.feedback import FeedbackArcSet, minimum_feedback_arc_set
 from headlab.models.esp.many import RIGHT, ManySeeds
-from headlab.models.esp.recipes import Plan, plan
+from headlab.models.esp.recipes import EspPlan, plan
 from headlab.models.esp.task import EspTask, margins
 from headlab.models.hooked import Architecture, HookedTransformer, build, initialise
 from headlab.models.losses import loss_function
@@ -92,16 +92,16 @@ def train(
     """
     if not seeds:
         raise RequestError("there is no seed to train: ask for at least one")
-    made = plan(task, heads=heads, method=method, steps=steps)
+    chosen_plan = plan(task, heads=heads, method=method, steps=steps)
     examples = task.examples()
-    weights = _guided(task, feedback or minimum_feedback_arc_set(task.graph)) if made.guided else None
+    weights = _guided(task, feedback or minimum_feedback_arc_set(task.graph)) if chosen_plan.guided else None
     learner: ManySeeds | ModelLearner
     if len(seeds) == 1:
-        learner = _single(task, made, seeds[0], weights, device)
+        learner = _single(task, chosen_plan, seeds[0], weights, device)
     else:
         learner = ManySeeds(
-            made.architecture,
-            made.recipe,
+            chosen_plan.architecture,
+            chosen_plan.recipe,
             examples.inputs,
             examples.targets[:, 0],
             seeds=seeds,
@@ -110,10 +110,10 @@ def train(
         )
     run = fit(
         learner,
-        made.recipe,
+        chosen_plan.recipe,
         state=state,
         keep=("errors", "loss"),
-        done=lambda found: found["errors"] == 0,
+        done=lambda evaluation: evaluation["errors"] == 0,
         weights_of=range(len(seeds)) if history else (),
         progress=progress,
         on_record=on_record,
@@ -121,35 +121,37 @@ def train(
     models = []
     for index, seed in enumerate(seeds):
         model = learner.export(index, run.best)
-        found = evaluate(model, task)
-        models.append(Trained(seed, found.errors, found.accuracy, run.best_step[index], run.solved[index], model))
-    return TrainedSeeds(task, method, made.architecture, made.recipe, tuple(models), learner, run)
+        evaluation = evaluate(model, task)
+        models.append(
+            Trained(seed, evaluation.errors, evaluation.accuracy, run.best_step[index], run.solved[index], model)
+        )
+    return TrainedSeeds(task, method, chosen_plan.architecture, chosen_plan.recipe, tuple(models), learner, run)
 
 
 def _guided(task: EspTask, feedback: FeedbackArcSet) -> Float[Tensor, " sample"]:
     """0 for the sample that asks for the second endpoint of a given-up arc, 1 for every other."""
     given_up = set(feedback.arcs)
-    kept = [0.0 if arc in given_up and second else 1.0 for arc in task.graph.arcs for second in (False, True)]
-    return torch.tensor(kept)
+    shares = [0.0 if arc in given_up and second else 1.0 for arc in task.graph.arcs for second in (False, True)]
+    return torch.tensor(shares)
 
 
 def _single(
-    task: EspTask, made: Plan, seed: int, weights: Float[Tensor, " sample"] | None, device: str
+    task: EspTask, chosen_plan: EspPlan, seed: int, weights: Float[Tensor, " sample"] | None, device: str
 ) -> ModelLearner:
     """The HookedTransformer itself as what trains, on all samples at every step."""
-    model = build(made.architecture, device=device)
-    assert made.recipe.init_scale is not None
-    initialise(model, scale=made.recipe.init_scale, seed=seed)
+    model = build(chosen_plan.architecture, device=device)
+    assert chosen_plan.recipe.init_scale is not None
+    initialise(model, scale=chosen_plan.recipe.init_scale, seed=seed)
     examples = task.examples().to(device)
     targets = examples.targets[:, 0]
     share = (torch.ones(len(examples)) if weights is None else weights).to(device)
     share = share / share.sum()
-    loss = loss_function(made.recipe.loss, made.recipe.q)
+    loss = loss_function(chosen_plan.recipe.loss, chosen_plan.recipe.q)
 
     def measure(trained: HookedTransformer) -> dict[str, float | int]:
-        found = margins(trained(examples.inputs)[:, -1], targets)
-        errors = int((found <= RIGHT).sum())
-        return {"errors": errors, "accuracy": 1 - errors / len(targets), "min_margin": float(found.min())}
+        evaluation = margins(trained(examples.inputs)[:, -1], targets)
+        errors = int((evaluation <= RIGHT).sum())
+        return {"errors": errors, "accuracy": 1 - errors / len(targets), "min_margin": float(evaluation.min())}
 
     return ModelLearner(
         model,

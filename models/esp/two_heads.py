@@ -11,7 +11,7 @@ from torch import Tensor
 from headlab.interp.errors import RequestError
 from headlab.models.basis import Basis, Direction
 from headlab.models.constructed import Constructed
-from headlab.models.esp.assembly import Head, assemble, weights
+from headlab.models.esp.assembly import AssembledHead, assemble, weights
 from headlab.models.esp.task import EspTask
 
 ETA = 0.1
@@ -105,7 +105,8 @@ def _two_heads(
             positions[task.position(silent)] = -3 * (first + second)
     asks = residual.linear({"query": match / ETA}, into=space)
     heads = [
-        Head(asks, residual.linear({axis: sink * match}, into=space), value, write) for axis in ("first", "second")
+        AssembledHead(asks, residual.linear({axis: sink * match}, into=space), value, write)
+        for axis in ("first", "second")
     ]
     target, other = attention(sink, induction=task.induction)
     proper = any(u != v for u, v in task.graph.arcs)

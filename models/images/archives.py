@@ -7,8 +7,12 @@ archive to take instead.
 from __future__ import annotations
 
 import io
+import lzma
+import struct
 import tarfile
+import warnings
 import zipfile
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -23,6 +27,22 @@ SIDE, CHANNELS = 32, 3
 RECORD = 1 + CHANNELS * SIDE * SIDE
 BATCHES = {"train": tuple(f"data_batch_{n}.bin" for n in range(1, 6)), "test": ("test_batch.bin",)}
 LABELS = "batches.meta.txt"
+MOST_BYTES = 64 * 2**20  # of one compressed picture
+MOST_SIDE = 4096  # pixels of a picture's side
+# What zipfile, tarfile and their decompressors raise on damage; NotImplementedError and RuntimeError: unknown methods,
+# encrypted members.
+DAMAGE = (
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    OSError,
+    NotImplementedError,
+    RuntimeError,
+    UnicodeDecodeError,
+    struct.error,
+)
 ENDINGS = (".jpg", ".jpeg", ".png")
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
@@ -42,12 +62,32 @@ def shelf(place: str | Path) -> Shelf:
         raise MissingFile(f"there are no pictures at '{path}': no such file or folder")
     if path.is_dir():
         return _folder(path)
-    if zipfile.is_zipfile(path):
-        archive = zipfile.ZipFile(path)
-        return _class_folders(path, archive.namelist(), archive.read)
-    if tarfile.is_tarfile(path):
-        return _tar(path)
+    try:
+        if zipfile.is_zipfile(path):
+            archive = zipfile.ZipFile(path)
+            return _class_folders(path, archive.namelist(), lambda name: _member(archive, name, path))
+        if tarfile.is_tarfile(path):
+            return _tar(path)
+    except RequestError:
+        raise
+    except DAMAGE as error:
+        raise RequestError(f"the archive '{path}' is damaged: {_reason(error)}") from None
     raise RequestError(f"'{path}' is neither a folder, nor a .zip of class folders, nor CIFAR-10's binary .tar.gz")
+
+
+def _member(archive: zipfile.ZipFile, name: str, path: Path) -> bytes:
+    """One file of a .zip. Raises RequestError where it is damaged, encrypted, or larger than a picture can be."""
+    try:
+        size = archive.getinfo(name).file_size
+        if size > MOST_BYTES:
+            raise RequestError(f"{name} in '{path}' has {size} bytes unpacked, more than the {MOST_BYTES} of a picture")
+        return archive.read(name)
+    except DAMAGE as error:
+        raise RequestError(f"{name} in '{path}' is damaged: {_reason(error)}") from None
+
+
+def _reason(error: BaseException) -> str:
+    return str(error).split("\n", 1)[0] or type(error).__name__
 
 
 def _folder(path: Path) -> Shelf:
@@ -96,7 +136,7 @@ def _binary(place: str, found: set[str], read: Callable[[str], bytes]) -> Shelf:
             data = np.frombuffer(read(name), dtype=np.uint8)
             if not len(data) or len(data) % RECORD:
                 raise RequestError(
-                    f"{name} at '{place}' has {len(data)} bytes, no whole number of {RECORD}-byte records"
+                    f"{name} at '{place}' has {len(data)} bytes, not a whole number of {RECORD}-byte records"
                 )
             parts.append(data.reshape(-1, RECORD))
         batches[split] = np.concatenate(parts)
@@ -131,7 +171,13 @@ def _class_folders(path: Path, names: Sequence[str], read: Callable[[str], bytes
     labels = {s: np.array([classes.index(name.split("/")[1]) for name in found]) for s, found in by_split.items()}
 
     def pixels(split: str, rows: np.ndarray) -> np.ndarray:
-        return np.stack([_decoded(read(by_split[split][row]), by_split[split][row], path) for row in rows])
+        drawn = [_decoded(read(by_split[split][row]), by_split[split][row], path) for row in rows]
+        sides = sorted({picture.shape[-1] for picture in drawn})
+        if len(sides) > 1:
+            raise RequestError(
+                f"the pictures in '{path}' have sides of {sides[0]} to {sides[-1]} pixels: scale them alike"
+            )
+        return np.stack(drawn)
 
     return Shelf(path.stem, classes, labels, pixels)
 
@@ -143,11 +189,19 @@ def _decoded(data: bytes, name: str, path: Path) -> np.ndarray:
     except ImportError:
         raise RequestError("pictures in .jpg and .png need Pillow: pip install 'headlab[images]'") from None
     try:
-        picture = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
-    except (UnidentifiedImageError, OSError):
-        raise RequestError(f"{name} in '{path}' is no picture that can be read") from None
-    if picture.shape[0] != picture.shape[1]:
-        raise RequestError(f"{name} in '{path}' is {picture.shape[1]} x {picture.shape[0]}: pictures must be square")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Pillow warns of large pictures, which are refused here
+            image = Image.open(io.BytesIO(data))
+        width, height = image.size
+        if width != height or width > MOST_SIDE:
+            raise RequestError(
+                f"{name} in '{path}' is {width} x {height}: pictures must be square, of {MOST_SIDE} pixels or less"
+            )
+        picture = np.asarray(image.convert("RGB"))
+    except RequestError:
+        raise
+    except (UnidentifiedImageError, Image.DecompressionBombError, SyntaxError, ValueError, *DAMAGE):
+        raise RequestError(f"{name} in '{path}' is not a picture that can be read") from None
     return picture.transpose(2, 0, 1)
 
 

@@ -45,7 +45,7 @@ def require_beta(beta: float) -> None:
 
 
 @dataclass(frozen=True)
-class Exponent:
+class ErrorExponent:
     """The lower bound's exponent: with s < D heads, parameters grow as (1/eps)^k at least.
 
     k: (T/4 - s - D + 1) / ((n + 1) s + 1) - 1. vacuous: whether k <= 0, so that nothing is said. above: the length
@@ -62,7 +62,7 @@ class Exponent:
         return f"at least (1/eps)^{self.k:.3g} parameters"
 
 
-def exponent(length: int, heads: int, coordinates: int, width: int) -> Exponent:
+def exponent(length: int, heads: int, coordinates: int, width: int) -> ErrorExponent:
     """The exponent for sequences of `length` T, s = `heads`, D = `coordinates`, n = `width` numbers a head.
 
     The bound is stated for s < D. Raises ValueError elsewhere, and where a count is below 1.
@@ -75,7 +75,7 @@ def exponent(length: int, heads: int, coordinates: int, width: int) -> Exponent:
             f"{heads} heads for {coordinates} coordinates: the lower bound is stated for fewer heads only"
         )
     k = (length / 4 - heads - coordinates + 1) / ((width + 1) * heads + 1) - 1
-    return Exponent(k, k <= 0, 4 * ((width + 1) * heads + heads + coordinates))
+    return ErrorExponent(k, k <= 0, 4 * ((width + 1) * heads + heads + coordinates))
 
 
 def determines_dimension(length: int, first: int, second: int) -> bool:

@@ -131,7 +131,7 @@ def memorise(task: RetrievalTask, *, dtype: torch.dtype | str = torch.float32, d
     """One head of width T * d whose uniform attention carries the whole sequence, and an exact ReLU network behind it.
 
     notes: `bound`, 0 but for rounding; `parameters` of the network that are not 0; `depth`, its hidden layers.
-    Raises ValueError where f is no projection or F0 is not linear: a ReLU network is then not exact.
+    Raises ValueError where f is not a projection or F0 is not linear: a ReLU network is then not exact.
     """
     family = task.family
     if family.kind != "projection" or not family.outer.is_linear:

@@ -9,7 +9,7 @@ from torch import Tensor
 from headlab.models.retrieval.family import Family
 
 TRIES = 60
-CLEARLY = 0.25  # of a coordinate's standard deviation: a smaller change of its minimum is no contrast
+CLEARLY = 0.25  # of a coordinate's standard deviation: a smaller change of its minimum is not a contrast
 
 Sequences = Float[Tensor, "example position feature"]
 

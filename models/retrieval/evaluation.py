@@ -18,7 +18,7 @@ BATCH = 1 << 23  # numbers that one pass holds, attention and residual streams t
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class RetrievalEvaluation:
     """nmse: mean squared error over the variance of the target. max_error: the largest |f - y|, in the target's units.
 
     bound: what the theorem allows |f - y| to be in exact arithmetic, None where no theorem speaks.
@@ -41,7 +41,7 @@ def evaluate(
     seed: int = 0,
     count: int | None = None,
     bound: float | None = None,
-) -> Evaluation:
+) -> RetrievalEvaluation:
     """Measure `model` on `count` (2048) sequences drawn with `seed`, in the model's dtype; `bound` is passed on.
 
     Raises ValueError for fewer than 2 sequences, which have no variance.
@@ -52,7 +52,7 @@ def evaluate(
     tokens = tokens.to(model.cfg.dtype)
     targets = task.family.target(tokens).double()
     error = outputs(model, tokens).double() - targets
-    return Evaluation(
+    return RetrievalEvaluation(
         samples=len(tokens),
         nmse=float(error.square().mean() / targets.var(correction=0)),
         max_error=float(error.abs().max()),

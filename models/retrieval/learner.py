@@ -29,7 +29,7 @@ APART = 500_000_000  # added to the data's seed, so that an evaluation with that
 
 
 @dataclass(frozen=True)
-class Data:
+class RetrievalData:
     """Sequences to train on and to validate on, with their targets in the target's own units, all float32."""
 
     train: Float[Tensor, "example position feature"]
@@ -48,7 +48,7 @@ class Data:
         return float(self.targets.double().std(correction=0))
 
 
-def draw_data(family: Family, *, seed: int = 0, train: int = 8000, validation: int = 2000) -> Data:
+def draw_data(family: Family, *, seed: int = 0, train: int = 8000, validation: int = 2000) -> RetrievalData:
     """Fresh sequences of the family's distribution, other ones than a task draws with that seed.
 
     Raises ValueError for fewer than 2 of either.
@@ -57,7 +57,7 @@ def draw_data(family: Family, *, seed: int = 0, train: int = 8000, validation: i
         raise RequestError(f"{train} sequences to train on and {validation} to validate on: there must be 2 of each")
     generator = torch.Generator().manual_seed(APART + seed)
     first, second = family.draw(train, generator), family.draw(validation, generator)
-    return Data(first, family.target(first), second, family.target(second))
+    return RetrievalData(first, family.target(first), second, family.target(second))
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Prefix:
     targets: Float[Tensor, " example"]
 
 
-def prefixes(family: Family, data: Data, steps: int) -> tuple[Prefix, ...]:
+def prefixes(family: Family, data: RetrievalData, steps: int) -> tuple[Prefix, ...]:
     """The first 8 tokens for 35 % of the steps, the first 32 up to the half: those that are fewer than all.
 
     Heads find their coordinates among few tokens, where softmax attention tells more of each, and keep them.
@@ -99,7 +99,7 @@ class RetrievalLearner:
     def __init__(
         self,
         architecture: Architecture,
-        data: Data,
+        data: RetrievalData,
         *,
         seeds: Sequence[int],
         batch: int = 128,
@@ -209,7 +209,7 @@ class RetrievalLearner:
         return model
 
 
-def rescale(model: HookedTransformer, data: Data) -> None:
+def rescale(model: HookedTransformer, data: RetrievalData) -> None:
     """Turn a model's answers from standard deviations of the training targets into the target's units, in place."""
     with torch.no_grad():
         readout = dict(model.unembed.named_parameters())

@@ -19,7 +19,7 @@ from headlab.models.learner import Learner, ModelLearner
 from headlab.models.recipe import Recipe
 from headlab.models.retrieval.architecture import start
 from headlab.models.retrieval.family import Family
-from headlab.models.retrieval.learner import Data, RetrievalLearner, draw_data, prefixes, rescale
+from headlab.models.retrieval.learner import RetrievalData, RetrievalLearner, draw_data, prefixes, rescale
 from headlab.models.training import TrainingRun, fit
 
 SOLVED = 1e-3  # NMSE: between the plateau of a model with enough heads and the error of one head too few
@@ -59,14 +59,14 @@ def recipe(name: str = "standard", *, steps: int | None = None, lr: float | None
 
 
 @dataclass(frozen=True, eq=False)
-class Trained:
+class TrainedModels:
     """What came of a training: one model per seed, in the target's own units, at its best recorded step.
 
     nmse: of each model on the validation sequences. runs: the training runs (one for all seeds, or one a seed).
     """
 
     architecture: Architecture
-    data: Data
+    data: RetrievalData
     recipe: Recipe
     seeds: tuple[int, ...]
     models: tuple[HookedTransformer, ...]
@@ -95,12 +95,12 @@ def train(
     plan: Recipe,
     seeds: Sequence[int],
     *,
-    data: Data | None = None,
+    data: RetrievalData | None = None,
     grow: bool = False,
     device: str = "cpu",
     progress: Callable[[int, int], None] | None = None,
     folder: runs_module.RunFolder | None = None,
-) -> Trained:
+) -> TrainedModels:
     """Train `seeds`, together where one layer without positions is trained, else one after the other.
 
     data: 8000 sequences and 2000 to validate on, drawn with seed 0, unless given. grow: begin on the first tokens of
@@ -116,7 +116,7 @@ def train(
         learner = RetrievalLearner(architecture, data, seeds=seeds, batch=batch, shorter=shorter, device=device)
         run = _fit(learner, plan, folder, "together", progress=progress)
         models = tuple(learner.export(index, run.best) for index in range(len(seeds)))
-        return Trained(architecture, data, plan, tuple(seeds), models, tuple(run.best_measures["nmse"]), (run,))
+        return TrainedModels(architecture, data, plan, tuple(seeds), models, tuple(run.best_measures["nmse"]), (run,))
     models, errors, runs = [], [], []
     for index, seed in enumerate(seeds):
         learner = one_at_a_time(architecture, data, seed=seed, batch=batch, device=device)
@@ -127,7 +127,7 @@ def train(
         models.append(model)
         errors.append(run.best_measures["nmse"][0])
         runs.append(run)
-    return Trained(architecture, data, plan, tuple(seeds), tuple(models), tuple(errors), tuple(runs))
+    return TrainedModels(architecture, data, plan, tuple(seeds), tuple(models), tuple(errors), tuple(runs))
 
 
 def require_trainable(family: Family, architecture: Architecture, seeds: Sequence[int], *, grow: bool = False) -> None:
@@ -171,7 +171,7 @@ def _later(progress: Callable[[int, int], None], index: int, count: int, step: i
 
 
 def one_at_a_time(
-    architecture: Architecture, data: Data, *, seed: int, batch: int = 128, device: str = "cpu"
+    architecture: Architecture, data: RetrievalData, *, seed: int, batch: int = 128, device: str = "cpu"
 ) -> ModelLearner:
     """One HookedTransformer as a learner, for any architecture; it answers in standard deviations of the targets.
 

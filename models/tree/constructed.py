@@ -20,8 +20,9 @@ from headlab.interp.errors import RequestError, UnknownName
 from headlab.models.basis import Basis, Direction
 from headlab.models.constructed import Constructed
 from headlab.models.hooked import DTYPES, build
+from headlab.models.tree import pointer_doubling
 from headlab.models.tree.architecture import architecture
-from headlab.models.tree.circuits import KINDS, VARIANTS, true_circuit
+from headlab.models.tree.circuits import KINDS, POINTER_DOUBLING, VARIANTS, true_circuit
 from headlab.models.tree.source import stream
 from headlab.models.tree.task import TreeTask
 from headlab.models.tree.tokens import TYPES
@@ -51,10 +52,13 @@ def construct(
     beta: float | int = 20.0,
     label_width: int | None = None,
     seed: int = 0,
+    layers: int | None = None,
     dtype: torch.dtype | str = torch.float32,
     device: str = "cpu",
 ) -> Constructed:
-    """The construction `variant` for `task`: `backward` (one head) or `forward` (two heads).
+    """The construction `variant` for `task`: `backward` (one head), `forward` (two heads), `pointer-doubling`.
+
+    The last is headlab.models.tree.pointer_doubling.construct, which takes `layers`; what follows is about the others.
 
     beta: the attention score of a match, and the logit of a right answer. label_width: dimensions k of a label, at
     least 3; one-hot by default (k = S + 2). seed draws the random labels. Raises KeyError for an unknown variant
@@ -79,6 +83,12 @@ def construct(
     """
     if variant not in VARIANTS:
         raise UnknownName(f"no construction '{variant}': there are {', '.join(VARIANTS)}")
+    if variant == POINTER_DOUBLING:
+        if label_width is not None:
+            raise RequestError(f"'{variant}' adds labels up, which takes one-hot ones: leave the label width out")
+        return pointer_doubling.construct(task, layers=layers, beta=beta, dtype=dtype, device=device)
+    if layers is not None:
+        raise RequestError(f"'{variant}' has one layer: leave the number of layers out")
     wanted = "forward" if task.staged else "backward"
     if task.form != "pair" or not task.layout.backward or variant != wanted:
         raise RequestError(

@@ -32,7 +32,7 @@ def contrast(
     """The contrast `name`: the given sequences are the source runs, and their altered copies the destination runs.
 
     `goal`: another node with another parent is asked for, read at the goal. `edge`: half-way up, the edge to be
-    looked up names another parent that is no descendant (the result is a tree again), read at that step.
+    looked up names another parent that is not a descendant (the result is a tree again), read at that step.
     `predecessor`: half-way down, the BACK token to be looked up carries another node of the tree, read at that
     step. Metrics: `logit_difference` (source's answer minus destination's) and `log_probability` of the source's
     answer.

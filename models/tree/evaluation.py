@@ -21,7 +21,7 @@ from headlab.models.tree.task import TreeTask
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class TreeEvaluation:
     """Right answers on different held-out trees.
 
     paths: trees. errors: trees with a wrong prediction (a tie is wrong). path_accuracy: the share without. loss:
@@ -94,7 +94,7 @@ def evaluate(
     count: int = 2000,
     examples: Examples | None = None,
     batch: int = 128,
-) -> Evaluation:
+) -> TreeEvaluation:
     """Teacher-forced answers of `model` on `count` held-out trees drawn with `seed`, or on `examples`.
 
     A greedy generation is right exactly where all of these are: up to the first wrong token both see the same sequence.
@@ -104,7 +104,7 @@ def evaluate(
     answers, used = answer(model, task, examples, batch=batch), examples.read >= 0
     path = answers.right.all(1)
     stages = {name: float(answers.right[where].double().mean()) for name, where in task.stages(examples.read).items()}
-    return Evaluation(
+    return TreeEvaluation(
         paths=len(examples),
         errors=int((~path).sum()),
         path_accuracy=float(path.double().mean()),

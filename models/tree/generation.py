@@ -6,9 +6,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn import functional
 
 from headlab.interp.errors import RequestError
 from headlab.interp.model import HeadWeights, head_weights, untouched
@@ -19,6 +21,8 @@ from headlab.models.tree.layout import Layout
 from headlab.models.tree.parallel import is_plain_attention
 from headlab.models.tree.task import TreeTask
 from headlab.models.tree.tokens import BACK, FWD
+
+CHECK = 8  # steps between two looks at whether every example has ended
 
 
 @dataclass(frozen=True)
@@ -63,24 +67,22 @@ def generate(
     if size + most - 1 > model.cfg.n_ctx:
         raise RequestError(f"{size} positions and {most} steps do not fit the model's context of {model.cfg.n_ctx}")
     stop = task.tokens.turn if task.direction == "backward" else task.tokens.end
-    with untouched(model):
-        memory = _Memory(model, len(prompts), size + most - 1)
-        prompts = prompts.to(memory.device)
-        written = torch.full((len(prompts), most), -1, device=memory.device)
-        finished = torch.zeros(len(prompts), dtype=torch.bool, device=memory.device)
-        forward = torch.full_like(finished, task.direction == "forward" and not task.chain_of_thought)
-        token = prompts[:, -1]
-        logits = memory.advance(prompts)
+    with untouched(model), torch.inference_mode():
+        cache = _Cache(model, len(prompts), size + most - 1)
+        written = np.full((len(prompts), most), -1)
+        forward = np.full(len(prompts), task.direction == "forward" and not task.chain_of_thought)
+        shown = prompts[:, -1].numpy(force=True)
+        logits = cache.advance(prompts.to(cache.device))
         for step in range(most):
-            label = logits.argmax(-1)
-            written[:, step] = torch.where(finished, -1, label)
-            finished = finished | (label == stop)
-            if bool(finished.all()) or step == most - 1:
+            label = written[:, step] = logits.argmax(-1).numpy(force=True)
+            if step == most - 1 or (step % CHECK == 0 and (written == stop).any(1).all()):
                 break
-            token = next_token(label, token, forward, task)
+            shown = _next_token(label, shown, forward, task)
             forward = forward | (label == task.tokens.turn)
-            logits = memory.advance(token[:, None])
-    return Generation(written.cpu(), finished.cpu())
+            logits = cache.advance(torch.from_numpy(shown)[:, None].to(cache.device))
+    ends = written == stop
+    written[np.cumsum(ends, 1) - ends > 0] = -1
+    return Generation(torch.from_numpy(written), torch.from_numpy(ends.any(1)))
 
 
 def generate_paths(
@@ -108,58 +110,70 @@ def agreement(model: HookedTransformer, task: TreeTask, examples: Examples) -> A
     return Agreement(len(examples), int(right.sum()), int(forced.sum()), int((right != forced).sum()))
 
 
-def next_token(
-    label: Int[Tensor, " example"],
-    token: Int[Tensor, "example ..."],
-    forward: Bool[Tensor, " example"],
+def _next_token(
+    label: Int[np.ndarray, " example"],
+    shown: Int[np.ndarray, example * pair],
+    forward: Bool[np.ndarray, " example"],
     task: TreeTask,
-) -> Int[Tensor, "example ..."]:
+) -> Int[np.ndarray, example * pair]:
     """What an emitted label becomes: (BACK, label, previous label) in the first stage, then (FWD, label, NUL)."""
     if task.form == "plain":
         return label
-    kind = torch.where(forward, FWD, BACK)
-    carried = torch.where(forward, task.tokens.nul, token[:, 1])
-    return torch.stack([kind, label, carried], dim=-1)
+    token = np.empty_like(shown)
+    token[:, 0] = np.where(forward, FWD, BACK)
+    token[:, 1] = label
+    token[:, 2] = np.where(forward, task.tokens.nul, shown[:, 1])
+    return token
 
 
-class _Memory:
-    """Keys and values of every layer so far."""
+class _Cache:
+    """Keys and values of every layer so far; a layer's weights stand side by side, for one product in and one out."""
 
     def __init__(self, model: HookedTransformer, examples: int, size: int) -> None:
-        self.model, self.used = model, 0
-        self.device = model.unembed.W_U.device
-        self.layers = [head_weights(model, layer) for layer in range(model.cfg.n_layers)]
-        self.scale = float(model.cfg.attn_scale) if model.cfg.use_attn_scale else 1.0
-        heads, width = self.layers[0].W_Q.shape[0], self.layers[0].W_Q.shape[-1]
-        shape = (len(self.layers), 2, examples, heads, size, width)
-        self.kept = torch.zeros(shape, dtype=model.cfg.dtype, device=self.device)
+        self.model, self.used, self.device = model, 0, model.unembed.W_U.device
+        scale = float(model.cfg.attn_scale) if model.cfg.use_attn_scale else 1.0
+        self.layers = [_side_by_side(head_weights(model, layer), scale) for layer in range(model.cfg.n_layers)]
+        self.heads, self.width = model.cfg.n_heads, model.cfg.d_head
+        shape = (len(self.layers), 2, examples, self.heads, size, self.width)
+        self.kept = torch.zeros(shape, dtype=model.cfg.dtype, device=self.device).unbind()
+        self.W_U, self.b_U = model.unembed.W_U.detach(), model.unembed.b_U.detach()
+        tables = [getattr(model.embed, f"W_{slot}", None) for slot in "TAB"]
+        self.table = None if tables[0] is None else torch.cat(tables)
+        if self.table is not None:
+            first, second = len(tables[0]), len(tables[0]) + len(tables[1])
+            self.offsets = torch.tensor([0, first, second], device=self.device)
+
+    def embed(self, tokens: Int[Tensor, "example new *pair"]) -> Float[Tensor, "example*new model"]:
+        """The residual stream before the first layer."""
+        if self.table is None:
+            return (self.model.embed(tokens) + self.model.pos_embed(tokens, self.used)).flatten(0, 1)
+        return functional.embedding_bag((tokens + self.offsets).view(-1, 3), self.table, mode="sum")
 
     def advance(self, tokens: Int[Tensor, "example new *pair"]) -> Float[Tensor, "example vocabulary"]:
         """Take up new positions; the logits at the last of them."""
-        residual = self.model.embed(tokens) + self.model.pos_embed(tokens, self.used)
-        new, start = tokens.shape[1], self.used
+        (examples, new), start = tokens.shape[:2], self.used
+        residual = self.embed(tokens)
         self.used += new
-        for layer, weights in enumerate(self.layers):
-            keys, values = self.kept[layer]
-            keys[:, :, start : self.used] = _heads(residual, weights.W_K, weights.b_K)
-            values[:, :, start : self.used] = _heads(residual, weights.W_V, weights.b_V)
-            last = layer == len(self.layers) - 1
-            residual = residual[:, -1:] if last else residual
-            q = _heads(residual, weights.W_Q, weights.b_Q)
-            residual = residual + self._attend(q, keys[:, :, : self.used], values[:, :, : self.used], weights)
-        return residual[:, -1] @ self.model.unembed.W_U + self.model.unembed.b_U
-
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor, weights: HeadWeights) -> Float[Tensor, "example new model"]:
-        scores = q @ k.transpose(-1, -2) / self.scale
-        new, seen = q.shape[2], k.shape[2]
-        if new > 1:
-            future = torch.ones(new, seen, dtype=torch.bool, device=q.device).triu(seen - new + 1)
-            scores = scores.masked_fill(future, -torch.inf)
-        z = scores.softmax(-1) @ v
-        return torch.einsum("bhnd,hdm->bnm", z, weights.W_O) + weights.b_O
+        for layer, (into, into_bias, out, out_bias) in enumerate(self.layers):
+            both = torch.addmm(into_bias, residual, into).view(examples, new, 3, self.heads, self.width)
+            seen = self.kept[layer].narrow(3, 0, self.used)
+            seen.narrow(3, start, new).copy_(both[:, :, 1:].permute(2, 0, 3, 1, 4))
+            keys, values = seen.unbind()
+            queries = both[:, :, 0].transpose(1, 2)
+            if layer == len(self.layers) - 1 and new > 1:
+                queries, residual = queries[:, :, -1:], residual.view(examples, new, -1)[:, -1]
+            # one query sees every key; as many queries as keys see what came before them
+            z = functional.scaled_dot_product_attention(
+                queries, keys, values, is_causal=queries.shape[2] > 1, scale=1.0
+            )
+            z = z.transpose(1, 2).reshape(-1, self.heads * self.width)
+            residual = residual + torch.addmm(out_bias, z, out)
+        return torch.addmm(self.b_U, residual, self.W_U)
 
 
-def _heads(
-    residual: Float[Tensor, "example new model"], weight: Float[Tensor, "head model d"], bias: Float[Tensor, "head d"]
-) -> Float[Tensor, "example head new d"]:
-    return torch.einsum("bnm,hmd->bhnd", residual, weight) + bias[:, None]
+def _side_by_side(weights: HeadWeights, scale: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Matrix and bias into scaled queries, keys and values of all heads, and out of their values."""
+    into = torch.stack([weights.W_Q / scale, weights.W_K, weights.W_V])  # [3, head, model, d]
+    bias = torch.stack([weights.b_Q / scale, weights.b_K, weights.b_V])
+    into = into.permute(2, 0, 1, 3).flatten(1).contiguous()
+    return into, bias.flatten(), weights.W_O.flatten(0, 1).contiguous(), weights.b_O

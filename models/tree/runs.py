@@ -39,7 +39,7 @@ def train(
     run; a finished folder is returned as it is. until: stop before this step, with a state to resume from and no
     runs (`finished` is False). keep_weights: seeds whose weights are kept at every recorded step. validation,
     follow: trees that are measured while training.
-    paths: held-out trees that the last weights are evaluated on. Raises ValueError where `out` cannot be written,
+    paths: held-out trees that the last weights are evaluated on. Raises RequestError where `out` cannot be written,
     or holds a state of another recipe or other seeds.
     """
     request = {

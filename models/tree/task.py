@@ -11,18 +11,18 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from headlab.interp.circuits import Circuit
-from headlab.interp.errors import RequestError
+from headlab.interp.errors import RequestError, UnknownName
 from headlab.interp.roles import Role
 from headlab.models.task import Contrast, Examples, LogitMetric
-from headlab.models.tree.circuits import true_circuit
+from headlab.models.tree.circuits import POINTER_DOUBLING, layers_needed, true_circuit
 from headlab.models.tree.contrasts import contrast
 from headlab.models.tree.given import GivenTree
 from headlab.models.tree.layout import DIRECTIONS, FORMS, Layout
 from headlab.models.tree.metrics import path_metrics
-from headlab.models.tree.roles import queries_and_answers, role_targets
+from headlab.models.tree.roles import doubling_roles_of, queries_and_answers, role_targets
 from headlab.models.tree.source import TreeSource, stream
 from headlab.models.tree.tokens import BACK, BOS, EDGE, TYPES, Labels, Sequences, encode
-from headlab.models.tree.trees import Forest
+from headlab.models.tree.trees import ORDERS, Forest, linear_extension
 
 _TEST, _TRAIN, _CONTRAST = range(3)
 
@@ -33,19 +33,22 @@ class TreeTask:
 
     trees: which trees, labels and goals. direction: `backward` predicts goal to root and TURN; `forward` goes on from
     the root to the goal and END, or, without `chain_of_thought`, predicts root to goal and END at once. form: `pair`
-    tokens (type, a, b), or `plain` ones with one label a position.
+    tokens (type, a, b), or `plain` ones with one label a position. order: of the edges, `random`, or `parents-first`
+    (a random one in which every edge comes after the edge above it).
     """
 
     trees: TreeSource = field(default_factory=TreeSource)
     direction: str = "forward"
     chain_of_thought: bool = True
     form: str = "pair"
+    order: str = "random"
     name: str = "tree"
 
     def __post_init__(self) -> None:
         for value, known, what in (
             (self.direction, DIRECTIONS, "direction"),
             (self.form, FORMS, "form"),
+            (self.order, ORDERS, "order"),
         ):
             if value not in known:
                 raise RequestError(f"no {what} '{value}': choose one of {', '.join(known)}")
@@ -87,7 +90,10 @@ class TreeTask:
 
     def sequences(self, forest: Forest, labels: Int[Tensor, "tree node"], generator: torch.Generator) -> Sequences:
         """Encoded with the edges in an order drawn by `generator`."""
-        order = torch.rand(labels.shape, generator=generator).masked_fill(~forest.present, 2.0).argsort(1)
+        if self.order == "random":
+            order = torch.rand(labels.shape, generator=generator).masked_fill(~forest.present, 2.0).argsort(1)
+        else:
+            order = linear_extension(forest, generator)
         return encode(forest, labels, order, self.tokens, self.direction, self.chain_of_thought, self.form)
 
     def training_batch(self, count: int, *, seed: int, index: int) -> Sequences:
@@ -149,30 +155,41 @@ class TreeTask:
         }
 
     def roles(self, *, seed: int = 0, count: int = 256) -> tuple[Role, ...]:
-        """`backward` and, with both stages, `reverse`; the queries and targets are those of
-        `headlab.models.tree.roles.role_targets`. Empty for plain tokens and without a backward stage.
+        """`backward` and, with both stages, `reverse`; without a chain of thought `jump 1`, `jump 2`, .. and `answer`.
+
+        Queries and targets are those of `headlab.models.tree.roles`. Empty for plain tokens.
         """
-        if self.form == "plain" or not self.layout.backward:
+        if self.form == "plain":
             return ()
         examples = self.examples(seed=seed, count=count)
+        if not self.layout.backward:
+            jumps = layers_needed(self.trees.deepest) - 1
+            return doubling_roles_of(examples.inputs, examples.read, self.tokens.turn, jumps)
         return tuple(
             Role(name, examples.inputs, *role_targets(name, examples.inputs, examples.read, where))
             for name, where in self.stages(examples.read).items()
         )
 
     def role_metrics(self, roles: Sequence[Role]) -> Mapping[str, LogitMetric]:
-        """role -> the share of right predictions at the role's queries, from the logits of the role's own inputs."""
-        found = {}
+        """role -> the share of right predictions at the role's queries, from the logits of the role's own inputs.
+
+        Without a chain of thought, where jumps predict nothing themselves, at the queries of `answer`.
+        """
+        found, answers = {}, next((role for role in roles if role.name == "answer"), None)
         for role in roles:
-            read, targets = queries_and_answers(role, self.tokens, staged=self.staged)
+            ends = self.direction == "forward"
+            read, targets = queries_and_answers(role if answers is None else answers, self.tokens, ends=ends)
             found[role.name] = path_metrics(read, targets, {role.name: read >= 0})[role.name]
         return found
 
     def circuit(self, variant: str, ablation: str, *, read: Sequence[int] | None = None) -> Circuit:
-        """The true circuit of the constructed `variant` (`backward`, `forward`) under `ablation`, in this layout.
+        """The true circuit of the constructed `variant` under `ablation`, in this layout.
 
-        read: the positions of the answers that count, all by default. KeyError lists what is known.
+        read: the positions of the answers that count, all by default. KeyError lists what is known; that of
+        `pointer-doubling` is known where parents are listed first.
         """
+        if variant == POINTER_DOUBLING and self.order != "parents-first":
+            raise UnknownName(f"the circuit of '{variant}' is known for parents listed first: set the task's order")
         return true_circuit(self.layout, variant, ablation, read)
 
     def token_labels(self, row: Int[Tensor, "position ..."]) -> tuple[str, ...]:
@@ -211,6 +228,7 @@ class TreeTask:
             "direction": self.direction,
             "chain_of_thought": self.chain_of_thought,
             "form": self.form,
+            "order": self.order,
         }
 
     @classmethod
@@ -219,7 +237,7 @@ class TreeTask:
 
         Raises ValueError for an unknown option, and as TreeSource does.
         """
-        own = {"direction", "chain_of_thought", "form"}
+        own = {"direction", "chain_of_thought", "form", "order"}
         known = own | {entry.name for entry in fields(TreeSource)}
         unknown = sorted(set(options) - known)
         if unknown:

@@ -12,6 +12,7 @@ from torch import Tensor
 from headlab.interp.errors import RequestError
 
 ROOT, PAD = -1, -2
+ORDERS = ("random", "parents-first")
 
 
 @dataclass(frozen=True)
@@ -149,3 +150,24 @@ def join(forests: Sequence[Forest]) -> Forest:
         torch.nn.functional.pad(forest.parent, (0, most - forest.parent.shape[1]), value=PAD) for forest in forests
     ]
     return Forest(torch.cat(padded), torch.cat([forest.goal for forest in forests]))
+
+
+def linear_extension(forest: Forest, generator: torch.Generator) -> Int[Tensor, "tree place"]:
+    """The nodes of each tree in an order in which parents come first, drawn evenly from all such orders.
+
+    An order of a tree is even when each next node is drawn among those whose parent is listed, in proportion to the
+    size of its subtree (the hook length formula). Absent nodes come last.
+    """
+    present, above = forest.present, forest.parent.clamp(min=0)
+    size, most = present.double(), present.shape[1]
+    for node in range(most - 1, 0, -1):  # children have larger numbers than their parents
+        inner = (forest.parent[:, node] >= 0).double()
+        size.scatter_add_(1, above[:, node : node + 1], (size[:, node] * inner)[:, None])
+    listed, rows, order = torch.zeros_like(present), torch.arange(len(forest)), []
+    for _ in range(most):
+        ready = present & ~listed & ((forest.parent < 0) | listed.gather(1, above))
+        weight = torch.where(ready, size, 0.0) + 1e-9 * (~present & ~listed) * ~ready.any(1, keepdim=True)
+        drawn = torch.multinomial(weight, 1, generator=generator)[:, 0]
+        listed[rows, drawn] = True
+        order.append(drawn)
+    return torch.stack(order, dim=1)

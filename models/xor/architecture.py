@@ -92,7 +92,7 @@ def to_model(
 def from_model(model: HookedTransformer, task: XorTask, seed: int = 0) -> Ensemble:
     """The ensemble of one that a model's weights describe: the inverse of `to_model`.
 
-    Raises ValueError where the model is no attention model of this task.
+    Raises ValueError where the model is not an attention model of this task.
     """
     attention: Any = model.blocks[0].attn
     heads = len(task.targets)
@@ -100,7 +100,7 @@ def from_model(model: HookedTransformer, task: XorTask, seed: int = 0) -> Ensemb
     if (model.cfg.n_heads, model.cfg.d_model, model.cfg.n_ctx) != tuple(
         expected.config[name] for name in ("n_heads", "d_model", "n_ctx")
     ):
-        raise RequestError(f"the model is no attention model of {task.bits} bits and {heads} targets")
+        raise RequestError(f"the model is not an attention model of {task.bits} bits and {heads} targets")
     width = model.cfg.d_head
     return Ensemble(
         task=task,

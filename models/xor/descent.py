@@ -20,7 +20,7 @@ Gradient = Callable[[Ensemble], tuple[Float[Tensor, " seed"], Float[Tensor, "see
 
 
 @dataclass(frozen=True)
-class Rule:
+class DescentRule:
     """How the queries move.
 
     plain: theta -= size * gradient. normalised: every head moves by length `size` against its own gradient.
@@ -55,7 +55,7 @@ def population_objective(models: Ensemble) -> tuple[Float[Tensor, " seed"], Floa
 
 
 def step(
-    models: Ensemble, rule: Rule, gradient: Float[Tensor, "seed head width"], *, number: int = 0
+    models: Ensemble, rule: DescentRule, gradient: Float[Tensor, "seed head width"], *, number: int = 0
 ) -> Float[Tensor, "seed head width"]:
     """The queries after one step; `number` counts steps from 0 and says whose turn it is.
 
@@ -82,7 +82,7 @@ def step(
 
 def descend(
     models: Ensemble,
-    rule: Rule,
+    rule: DescentRule,
     steps: int,
     *,
     objective: Gradient = population_objective,

@@ -18,7 +18,7 @@ MOST_WEIGHTS = 1 << 30  # attention weights of all passes, where the number of s
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class XorEvaluation:
     """loss: mean squared error on `samples` inputs. max_error: the largest |f - y| among them.
 
     Of attention models, None for a feed-forward network: population_loss, exact over all 2^d inputs; one_to_one,
@@ -38,7 +38,7 @@ class Evaluation:
         return asdict(self)
 
 
-def evaluate(model: HookedTransformer, task: XorTask, *, seed: int = 0, count: int | None = None) -> Evaluation:
+def evaluate(model: HookedTransformer, task: XorTask, *, seed: int = 0, count: int | None = None) -> XorEvaluation:
     """Measure `model` on all inputs where d <= 12 and `count` is None, else on `count` of them drawn with `seed`.
 
     count: 4096 by default, fewer from some 360 bits on, where a transformer's work grows as d^2 a sample.
@@ -56,12 +56,12 @@ def evaluate(model: HookedTransformer, task: XorTask, *, seed: int = 0, count: i
             errors.append((answer - part.targets[:, 0].double()).cpu())
     error = torch.cat(errors)
     if not model.cfg.attn_only:
-        return Evaluation(len(examples), float((error**2).mean()), float(error.abs().max()), None, None, None)
+        return XorEvaluation(len(examples), float((error**2).mean()), float(error.abs().max()), None, None, None)
     models = from_model(model, task).to(torch.float64)
     size = models.attention()[0].abs()
     shares = (size[:, list(task.targets)] / size.sum(dim=-1, keepdim=True)).cpu().numpy()
     heads, columns = linear_sum_assignment(shares, maximize=True)
-    return Evaluation(
+    return XorEvaluation(
         samples=len(examples),
         loss=float((error**2).mean()),
         max_error=float(error.abs().max()),

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headlab.interp.errors import RequestError, UnknownName
-from headlab.models.xor.descent import Descent, Rule, descend, population_objective
+from headlab.models.xor.descent import Descent, DescentRule, descend, population_objective
 from headlab.models.xor.ensemble import default_kappa, default_width, draw, step_size
 from headlab.models.xor.samples import draw_samples, sample_objective
 from headlab.models.xor.task import XorTask
@@ -46,14 +46,14 @@ class Method:
         if self.name == "one-step" and self.steps not in (None, 1):
             raise RequestError(f"one-step takes 1 step, not {self.steps}: use plain for more")
 
-    def plan(self, task: XorTask) -> Plan:
+    def plan(self, task: XorTask) -> MethodPlan:
         """The same with every choice made that was left to the method."""
         heads = len(task.targets)
         width = default_width(task.bits) if self.width is None else self.width
         sizes = {"one-step": default_kappa(task, width), "plain": 0.5, "normalised": 0.5, "in-turn": 100.0}
         steps = {"one-step": 1, "plain": 200, "normalised": 150, "in-turn": 4 * heads}
         auto = "antisymmetric" if heads == 2 else "independent"
-        return Plan(
+        return MethodPlan(
             name=self.name,
             size=sizes[self.name] if self.size is None else self.size,
             steps=steps[self.name] if self.steps is None else self.steps,
@@ -65,7 +65,7 @@ class Method:
 
 
 @dataclass(frozen=True)
-class Plan:
+class MethodPlan:
     """A method with every choice made; the fields are those of `Method`."""
 
     name: str
@@ -76,11 +76,11 @@ class Plan:
     width: int
     samples: int | None
 
-    def rule(self, task: XorTask) -> Rule:
+    def rule(self, task: XorTask) -> DescentRule:
         """The rule of descent; kappa becomes a step size."""
         if self.name in ("one-step", "plain"):
-            return Rule("plain", step_size(task, self.width, self.size))
-        return Rule("in-turn" if self.name == "in-turn" else "normalised", self.size)
+            return DescentRule("plain", step_size(task, self.width, self.size))
+        return DescentRule("in-turn" if self.name == "in-turn" else "normalised", self.size)
 
 
 def recorded(step: int) -> bool:

@@ -7,6 +7,9 @@ L = |a|^2 |b|^2 + 2 (a.b)^2 - 2 sum a^2 b^2 - 2 (a_i b_j + a_j b_i) + 1 (Han and
 
 from __future__ import annotations
 
+from typing import Any, TypeVar
+
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -14,6 +17,9 @@ from torch import Tensor
 from headlab.interp.errors import RequestError
 from headlab.models.attention_maps import attention_map
 from headlab.models.xor.moments import expected_parity, expected_square
+
+Array = TypeVar("Array", Tensor, np.ndarray)
+SMALL = 1 << 17  # numbers in the positions below which NumPy's cheaper calls outweigh torch's faster loops
 
 
 def attention(
@@ -42,10 +48,57 @@ def loss_and_gradient(
     """The population loss and its gradient in the queries; one seed does not see another.
 
     Time and memory are O(position * width) a seed for a fixed number of heads, of which the memory beyond `positions`
-    itself is O(position). Errors as for `loss`.
+    itself is O(position). Two softmax heads take a closed form, other models automatic differentiation. Errors as for
+    `loss`.
     """
+    if kind == "softmax" and queries.shape[-2] == len(targets) == 2:
+        if positions.device.type == "cpu" and positions.numel() < SMALL:
+            value, gradient = _two_heads_numpy(queries.numpy(force=True), positions.numpy(force=True), targets)
+            return torch.from_numpy(np.asarray(value)), torch.from_numpy(gradient)
+        with torch.no_grad():
+            return _two_heads(attention(queries, positions), positions, targets, [1, 0])
     with torch.enable_grad():
         leaf = queries.detach().requires_grad_(True)
         value = loss(attention(leaf, positions, kind), targets)
         (gradient,) = torch.autograd.grad(value.sum(), leaf)
     return value.detach(), gradient
+
+
+def _two_heads_numpy(queries: np.ndarray, positions: np.ndarray, targets: tuple[int, ...]) -> tuple[Any, np.ndarray]:
+    alone = queries.ndim == 3 and len(queries) == 1
+    if alone:  # a product of matrices is cheaper to call than one of stacks
+        queries, positions = queries[0], positions[0]
+    if queries.ndim == 2:
+        scores = queries @ positions.T
+    else:  # a stack of small products is fastest with both factors laid out row by row
+        scores = np.ascontiguousarray((positions @ np.ascontiguousarray(queries.swapaxes(-1, -2))).swapaxes(-1, -2))
+    scores -= np.maximum.reduce(scores, -1, keepdims=True)
+    np.exp(scores, out=scores)
+    scores /= np.add.reduce(scores, -1, keepdims=True)
+    value, gradient = _two_heads(scores, positions, targets, slice(None, None, -1))
+    return (np.asarray(value)[None], gradient[None]) if alone else (value, gradient)
+
+
+def _two_heads(weights: Array, positions: Array, targets: tuple[int, ...], swapped: Any) -> tuple[Any, Array]:
+    """The formula at the top of this module and its gradient, without a graph; arrays of torch or of NumPy.
+
+    With products of vectors entry by entry, g = dL/da = 2 |b|^2 a + 4 (a.b - a b) b - 2 (b_j e_i + b_i e_j). Through
+    softmax it becomes a (g - a.g), where a.g = 2 (L - 1) + 2 (a_i b_j + a_j b_i) needs no sum, and a (a.b - a b) b is
+    the same for both heads. dL/dtheta is that times the positions. swapped: an index that swaps two entries.
+    """
+    i, j = targets
+    a, b = weights[..., 0, :], weights[..., 1, :]
+    gram = weights @ weights.swapaxes(-1, -2)
+    overlap, both = gram[..., 0, 1], a * b
+    straight, crossed = a[..., i] * b[..., j], a[..., j] * b[..., i]
+    right = 2 * (straight + crossed)
+    squares = (both[..., None, :] @ both[..., None])[..., 0, 0]
+    excess = gram[..., 0, 0] * gram[..., 1, 1] + 2 * overlap * overlap - 2 * squares - right  # L - 1
+    inner = (2 * excess + right)[..., None]
+    shared = 4 * (overlap[..., None] - both) * both
+    other = gram.diagonal(0, -2, -1)[..., swapped]
+    moved = (2 * other[..., None] * weights - inner[..., None]) * weights
+    moved += shared[..., None, :]
+    for head, at, share in ((0, i, straight), (0, j, crossed), (1, i, crossed), (1, j, straight)):
+        moved[..., head, at] -= 2 * share
+    return excess + 1, moved @ positions

@@ -31,7 +31,7 @@ def train(
     """Train `seeds` and write `out`, a checkpoint a seed and `runs.json`, which is returned.
 
     resume: a folder that already holds these runs is returned as it is. Best is the run that is one to one, then the
-    one with the smallest population loss. Raises ValueError where the folder cannot be written or the task is too long
+    one with the smallest population loss. Raises RequestError where the folder cannot be written or the task too long
     for a transformer.
     """
     own = method.plan(task)

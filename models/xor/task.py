@@ -48,7 +48,7 @@ class XorTask:
             )
         for target in self.targets:
             if not 0 <= target < self.bits:
-                raise RequestError(f"target {target} is no position: positions count from 0 to {self.bits - 1}")
+                raise RequestError(f"target {target} is not a position: positions count from 0 to {self.bits - 1}")
         if len(set(self.targets)) < len(self.targets):
             twice = next(target for target in self.targets if self.targets.count(target) > 1)
             raise RequestError(f"target {twice} is named twice: targets {' '.join(map(str, self.targets))} must differ")
@@ -129,11 +129,11 @@ class XorTask:
         return {"negative_squared_error": negative_squared_error, "agreement": agreement}
 
     def contrasts(self, *, seed: int = 0, count: int = 64) -> Mapping[str, Contrast]:
-        """One contrast per target, whose bit is flipped, and `background`, where one bit that is no target is flipped.
+        """One contrast per target, with its bit flipped, and `background`, with one bit that is not a target flipped.
 
         The metric `agreement` is f times the label of the source run: 1 on a perfect source and -1 on its destination.
         A background flip changes no label, so that there it is 1 on both and nothing is to be recovered. The
-        background position is the first that is no target; a task in which every bit is a target has none.
+        background position is the first that is not a target; a task in which every bit is a target has none.
         """
         flips = dict(zip(self.role_names, self.targets, strict=True))
         background = next((position for position in range(self.bits) if position not in self.targets), None)

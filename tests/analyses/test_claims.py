@@ -21,6 +21,7 @@ from headlab.analyses.commands import claims as command
 from headlab.analyses.commands.claims import measured_rows, run, show
 from headlab.analyses.options.instruments import Claims
 from headlab.analyses.rules import KINDS, Condition, Rule
+from headlab.interp.interval import Interval
 
 SYSTEMS = ("esp", "retrieval", "xor", "tree")
 RULED = [claim for claim in load_claims().values() if claim.rule]
@@ -97,7 +98,7 @@ def test_rules_judge_by_hand():
 
 
 def test_a_row_of_the_ledger_has_numbers_sentence_and_verdict():
-    row = ledger_row(load_claims()["B8"], Evidence(EVIDENCE_OF_B8, (0.9, 1.0), 20), "headlab study xor")
+    row = ledger_row(load_claims()["B8"], Evidence(EVIDENCE_OF_B8, Interval(0.9, 1.0, 0.95), 20), "headlab study xor")
     assert (row["verdict"], row["interval"], row["seeds"], row["level"]) == ("holds", [0.9, 1.0], 20, 0.95)
     assert row["line"] == "20 of 20 trainings"
     assert row["summary"].startswith("20 of 20 trainings with 150 normalised steps are one to one (k = 3, 4; d = 64;")

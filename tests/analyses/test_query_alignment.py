@@ -13,7 +13,7 @@ from headlab.models.esp.constructed import construct
 from headlab.models.esp.graphs import read_graph
 from headlab.models.esp.task import EspTask
 from headlab.models.xor.architecture import to_model
-from headlab.models.xor.descent import Rule, descend
+from headlab.models.xor.descent import DescentRule, descend
 from headlab.models.xor.ensemble import draw, step_size
 from headlab.models.xor.runs import Method, train
 from headlab.models.xor.task import XorTask
@@ -43,7 +43,7 @@ def test_a_curve_by_hand() -> None:
 def test_the_closed_form_and_the_transformer_read_the_same() -> None:
     task = XorTask(40, (7, 31))
     start = draw(task, width=23, seeds=range(4))
-    after = descend(start, Rule("plain", step_size(task, 23, 3.0)), 2).final
+    after = descend(start, DescentRule("plain", step_size(task, 23, 3.0)), 2).final
     for models in (start, after):
         for row, closed in enumerate(align_ensemble(models)):
             found = align_roles(to_model(models, row), task.roles(count=8), shuffles=0)
@@ -55,7 +55,7 @@ def test_the_closed_form_and_the_transformer_read_the_same() -> None:
 def test_alignment_starts_at_nothing_and_one_step_takes_it_to_one() -> None:
     task = XorTask(64)
     start = draw(task, width=32, seeds=range(40))
-    after = descend(start, Rule("plain", step_size(task, 32)), 1).final
+    after = descend(start, DescentRule("plain", step_size(task, 32)), 1).final
     before, then = ([each.alignment for each in align_ensemble(models)] for models in (start, after))
     assert np.median(before) < 0.005
     assert np.median(then) > 0.999
@@ -70,7 +70,7 @@ def test_other_maps_stay_unaligned_after_one_step() -> None:
         start = draw(task, width=32, seeds=range(10), kind=kind)
         best = 0.0
         for exponent in range(-4, 9, 2):
-            after = descend(start, Rule("plain", 10.0**exponent), 1).final
+            after = descend(start, DescentRule("plain", 10.0**exponent), 1).final
             best = max(best, float(np.median([each.alignment for each in align_ensemble(after)])))
         assert best < 0.1
 

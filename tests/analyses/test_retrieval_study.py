@@ -197,7 +197,7 @@ def test_verdicts_follow_their_rules():
         "R1": "holds", "R2": "holds", "R3": "holds", "R4": "exceeds", "R5": "not reached", "R6": "not reached",
         "R7": "not reached", "R10": "holds", "B12": "holds",
     }  # fmt: skip
-    own = {name for name, claim in load_claims().items() if claim.system == "retrieval"}
+    own = {name for name, claim in load_claims().items() if claim.system == "retrieval" and not claim.not_tested}
     assert set(said) | set(verdicts.REAL) == own
     for row in verdicts.judge(found):
         assert row.command == "headlab study retrieval"

@@ -187,3 +187,27 @@ def test_by_factor_needs_one_level_each(model):
     result = ablate_heads(model, tokens(3), last_logit, kind="zero")
     with pytest.raises(ValueError, match="2 levels were given for 3 examples"):
         result.by_factor(torch.tensor([0, 1]))
+
+
+def test_positions_and_read_choose_where_heads_are_replaced_and_what_is_seen(model):
+    inputs = tokens(4)
+
+    def zero_at(z, hook):
+        z = z.clone()
+        z[:, [1, 3], 2] = 0
+        return z
+
+    cut = run(model, inputs, {"blocks.0.attn.hook_z": zero_at})
+    expected = (model(inputs) - cut)[:, 4, 2] - (model(inputs) - cut)[:, 2, 5]
+    result = ablate_heads(
+        model,
+        inputs,
+        lambda logits: logits[:, 0, 2] - logits[:, 1, 5],
+        kind="zero",
+        groups=[[(0, 2)]],
+        positions=[3, 1],
+        read=[-1, 2],
+    )
+    assert result.engine == "cone"
+    assert result.read == (4, 2)
+    assert torch.allclose(result.effect[0], expected.detach(), atol=1e-12)

@@ -5,6 +5,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 from headlab.interp.attribution import direct_logit_attribution
+from headlab.interp.errors import RequestError
+from headlab.interp.model import activations, head_weights
+from headlab.interp.weights import unembedding
+from tests.interp.bridges import ARCHITECTURES, bridge
+from tests.interp.bridges import tokens as bridge_tokens
 from tests.interp.hand_built import arcs, random_model, tokens, two_heads
 
 
@@ -124,13 +129,67 @@ def test_a_replaced_linear_read_out_is_taken_as_it_is():
 def test_another_read_out_is_refused(read_out):
     model = random_model()
     model.unembed = read_out()
-    with pytest.raises(ValueError, match="not linear in the final residual"):
+    with pytest.raises(RequestError, match="not linear in the final residual"):
         direct_logit_attribution(model, tokens(3), torch.tensor([0, 1, 3]))
 
 
-def test_a_soft_capped_model_is_refused():
-    with pytest.raises(ValueError, match="not linear"):
-        direct_logit_attribution(random_model(output_logits_soft_cap=1.0), tokens(3), torch.tensor([0, 1, 3]))
+def test_under_a_cap_the_logits_are_those_before_it():
+    model, wanted = random_model(output_logits_soft_cap=1.0, normalization_type="LN"), torch.tensor([0, 1, 3])
+    found = direct_logit_attribution(model, tokens(3), wanted)
+    assert torch.allclose(torch.tanh(found.total), model(tokens(3))[torch.arange(3), -1, wanted], atol=1e-10)
+    assert float(found.total.abs().max()) > 1
+    assert found.notes == ("the model caps its logits at 1: these are the logits before the cap",)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("norm", [None, "LN", "RMS"])
+def test_half_precision_has_an_answer_in_float32(dtype, norm):
+    model = random_model(dtype=dtype, normalization_type=norm, attn_only=False, scale=0.3)
+    exact = random_model(normalization_type=norm, attn_only=False, scale=0.3)
+    with torch.no_grad():
+        for one, other in zip(exact.parameters(), model.parameters(), strict=True):
+            one.copy_(other)
+    wanted = torch.tensor([0, 1, 3])
+    found, expected = (direct_logit_attribution(each, tokens(3), wanted) for each in (model, exact))
+    assert found.heads.dtype == found.logits.dtype == torch.float32
+    size = float(expected.heads.abs().max())
+    assert torch.allclose(found.heads, expected.heads.float(), atol=0.05 * size)
+    assert size > 0.05
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_a_bridge_s_terms_add_up_and_a_head_s_is_its_own(architecture):
+    """A head's term is what it writes at the position, over the final norm's scale, unembedded."""
+    model, inputs, wanted = bridge(architecture), bridge_tokens(3), torch.tensor([3, 4, 5])
+    found = direct_logit_attribution(model, inputs, wanted)
+    logits = model(inputs)[torch.arange(3), -1, wanted]
+    torch.testing.assert_close(found.logits, logits, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found.total, logits, rtol=1e-5, atol=1e-5)
+
+    whole = activations(model, inputs, ["blocks.1.hook_resid_post"])[1]["blocks.1.hook_resid_post"]
+    z = activations(model, inputs, ["blocks.1.attn.hook_z"])[1]["blocks.1.attn.hook_z"][:, -1, 2]
+    write = z @ head_weights(model, 1).W_O[2]
+    centred = whole[:, -1] - whole[:, -1].mean(-1, keepdim=True) if architecture in ("native", "gpt2") else whole[:, -1]
+    scale = (centred.square().mean(-1, keepdim=True) + model.cfg.eps).sqrt()
+    expected = ((write / scale) @ unembedding(model))[torch.arange(3), wanted]
+    torch.testing.assert_close(found.by_head[:, 1, 2], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_clipped_values_and_another_final_norm_add_up():
+    for config in ({"clip_qkv": 0.3}, {"normalization_type": "LN", "final_rms": True}, {"normalization_type": "LNPre"}):
+        model = random_model(**config)
+        found = direct_logit_attribution(model, tokens(3), torch.tensor([0, 1, 3]))
+        assert torch.allclose(found.logits, model(tokens(3))[torch.arange(3), -1, torch.tensor([0, 1, 3])], atol=1e-12)
+
+
+def test_padding_is_seen_by_no_head():
+    model, inputs = random_model(), tokens(2)
+    mask = torch.ones_like(inputs)
+    mask[:, :2] = 0
+    found = direct_logit_attribution(model, inputs, torch.tensor([1, 2]), attention_mask=mask)
+    assert not found.heads[..., :2].any()
+    logits = model(inputs, attention_mask=mask)[torch.arange(2), -1, torch.tensor([1, 2])]
+    assert torch.allclose(found.total, logits, atol=1e-10)
 
 
 def test_a_norm_after_the_attention_is_refused():

@@ -86,7 +86,6 @@ def tied():
     return model
 
 
-EDGES = ("edges", "edges estimated", "fidelity")
 MODELS = {
     "two layers, two heads, no norm": Kind(
         lambda: random_model(d_model=16, d_head=8, n_ctx=10, d_vocab=12), token_runs(10, 12)
@@ -101,7 +100,6 @@ MODELS = {
             rotary_dim=4,
         ),
         token_runs(),
-        EDGES,
     ),
     "bidirectional": Kind(
         lambda: random_model(attention_dir="bidirectional", normalization_type="RMSPre"), token_runs()

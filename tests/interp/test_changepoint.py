@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import multivariate_normal
+from scipy.stats import binom, multivariate_normal
 
-from headlab.interp.changepoint import Hypothesis, earlier, log_evidence, phase, weigh
+from headlab.interp.changepoint import Hypothesis, change_p_value, earlier, log_evidence, phase, weigh
 
 
 def passage(x: np.ndarray, start: float, end: float, noise: float = 0.02, seed: int = 0) -> np.ndarray:
@@ -52,8 +52,37 @@ def test_a_level_is_no_phase():
     assert np.median(noise) < 0.3
     assert np.mean(np.array(noise) > 0.95) <= 0.1
     still = phase(x, np.full(30, 0.25))
-    assert (still.change, still.rise) == (0.0, 0.0)
+    assert (still.change, still.p_value, still.rise) == (0.0, 1.0, 0.0)
     assert np.isfinite([still.start.value, still.end.high]).all()
+
+
+def correlated(seed: int, count: int, rho: float) -> np.ndarray:
+    """Noise of standard deviation 1 whose neighbours correlate by `rho`."""
+    covariance = rho ** np.abs(np.subtract.outer(np.arange(count), np.arange(count)))
+    return np.linalg.cholesky(covariance) @ np.random.default_rng(seed).normal(size=count)
+
+
+@pytest.mark.parametrize("count", [10, 30])
+@pytest.mark.parametrize("rho", [0.0, 0.5, 0.85, 0.95])
+def test_correlated_noise_passes_for_a_change_no_more_often_than_the_level_says(count, rho):
+    x = np.arange(float(count))
+    p = np.array([change_p_value(x, correlated(seed, count, rho)) for seed in range(150)])
+    for level in (0.05, 0.2):  # 150 curves count a level to within chance: more than this come up once in 1 000 times
+        assert (p <= level).sum() <= binom.ppf(0.999, 150, level)
+
+
+@pytest.mark.parametrize(("rho", "rise"), [(0.0, 6.0), (0.5, 8.0), (0.85, 10.0)])
+def test_a_change_that_towers_over_its_noise_is_seen(rho, rise):
+    x = np.arange(40.0)
+    curves = [rise * np.clip((x - 12) / 4, 0, 1) + correlated(seed, 40, rho) for seed in range(40)]
+    assert np.mean([change_p_value(x, curve) <= 0.05 for curve in curves]) >= 0.8
+
+
+def test_correlated_noise_seldom_makes_a_change_probable():
+    x = np.arange(25.0)
+    found = [phase(x, correlated(seed, 25, 0.8)) for seed in range(25)]
+    assert np.mean([each.change > 0.95 for each in found]) <= 0.12
+    assert found[0].p_value == change_p_value(x, correlated(0, 25, 0.8))
 
 
 def test_a_sudden_fall_between_two_points():

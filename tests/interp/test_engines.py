@@ -333,9 +333,9 @@ def test_cone_checks_itself_at_construction():
     with untouched(model):
         logits, held = activations(model, inputs, hooks_for(model, "z", (0, 1)))
         first = first_block("z", (0, 1))
-        assert torch.equal(Cone(model, [4], logits, held, first=first).baseline, logits[:, [4]])
+        assert torch.equal(Cone(model, [4], logits[:, [4]], held, first=first).baseline, logits[:, [4]])
         with pytest.raises(Unsupported, match="unpatched logits are"):
-            Cone(model, [4], logits + 1e-3, held, first=first)
+            Cone(model, [4], logits[:, [4]] + 1e-3, held, first=first)
 
 
 def test_expand_splits_long_sweeps_into_chunks():
@@ -345,8 +345,8 @@ def test_expand_splits_long_sweeps_into_chunks():
         logits, old = activations(model, inputs[1], hooks)
         _, new = activations(model, inputs[0], hooks)
         cells = Cells(grid(model, "z", position_count=5), old, new)
-        small = Expand(model, inputs[1], [4], logits, cells, budget=1)
-        large = Expand(model, inputs[1], [4], logits, cells)
+        small = Expand(model, inputs[1], [4], logits[:, [4]], cells, budget=1)
+        large = Expand(model, inputs[1], [4], logits[:, [4]], cells)
         parts = list(small.sweep(0, torch.arange(10)))
         ((_, whole),) = large.sweep(0, torch.arange(10))
     assert len(parts) == 10
@@ -399,3 +399,36 @@ def test_pattern_maps_of_one_layer_have_a_closed_form(norm, read, monkeypatch):
     reference = patch_sweep(model, *inputs, score, component="pattern", by=by, read=read, engine="expand")
     assert torch.allclose(found.values, reference.values, atol=1e-11)
     assert found.effects.any()
+
+
+@pytest.mark.parametrize("component", ["z", "k", "pattern"])
+def test_a_cone_that_went_wrong_is_caught_on_random_cells_and_the_model_is_run(component, monkeypatch):
+    model, runs = random_model(n_layers=3, attn_only=False, normalization_type="LN"), (tokens(3, seed=1), tokens(3))
+    right = patch_sweep(model, *runs, score, component=component, read=[-1])
+    before = torch.get_rng_state()
+    placed = Cone._onward
+    monkeypatch.setattr(Cone, "_onward", lambda self, *given: placed(self, *given) * (1.0 + 0.01 * self.broken))
+    monkeypatch.setattr(Cone, "broken", False, raising=False)
+    check = Cone._check
+    monkeypatch.setattr(Cone, "_check", lambda self: check(self) or setattr(self, "broken", True))
+    unguarded = patch_sweep(model, *runs, score, component=component, read=[-1], recheck=0)
+    assert unguarded.engine == "cone"
+    assert not torch.allclose(unguarded.values, right.values, atol=1e-4)
+    result = patch_sweep(model, *runs, score, component=component, read=[-1])
+    assert result.engine == "expand"
+    assert f"a cell of {component} in layer" in result.notes[0]
+    assert "run again" in result.notes[0]
+    assert torch.allclose(result.values, right.values, atol=1e-11)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_rechecked_cells_are_counted_as_work_and_can_be_left_out():
+    model, runs = random_model(n_layers=3), (tokens(3, seed=1), tokens(3))
+    checked, twice, unchecked = (
+        patch_sweep(model, *runs, score, component="z", read=[-1], recheck=count) for count in (1, 2, 0)
+    )
+    assert torch.equal(checked.values, unchecked.values)
+    weights = 3 * 4 * 8 * 8
+    one_run = 3 * (5 * (weights + 2 * 3 * 2 * 4 * 5) + 8 * 7)
+    assert checked.work - unchecked.work == one_run
+    assert twice.work - unchecked.work == 2 * one_run

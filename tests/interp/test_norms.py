@@ -31,6 +31,10 @@ def test_a_hooked_transformer_s_norms_by_what_they_do(kind, final_rms, dtype):
         one = torch.ones(3, 1, dtype=torch.float64)
         bias = norm.bias.double() @ matrix
         torch.testing.assert_close(norm.frozen(rows.double(), one) @ matrix - bias, rows.double() @ norm.folded(matrix))
+        leaf = rows.to(norm.weight.dtype).requires_grad_(True)
+        upstream = matrix[:, :3].T.to(leaf)
+        expected = torch.autograd.grad((norm(leaf) * upstream).sum(), leaf)[0]
+        torch.testing.assert_close(norm.pulled_back(upstream, leaf.detach()), expected)
     if final_rms:
         assert not norm_of(model, model.ln_final).centres
 

@@ -374,3 +374,40 @@ def test_memory_is_flat_over_many_sweeps(model, runs):
     for _ in range(10):
         patch_sweep(model, *runs, score, component="z", read=(-1,))
     assert resident() - before < 20 << 20
+
+
+def test_a_cache_is_a_source(model, runs):
+    from_inputs = patch_sweep(model, *runs, score, component="z", read=[-1])
+    _, cache = model.run_with_cache(runs[0])
+    result = patch_sweep(model, cache, runs[1], score, component="z", read=[-1])
+    assert torch.allclose(result.values, from_inputs.values)
+    assert result.source is None
+    assert "a cached run" in result.why_not()
+    with pytest.raises(KeyError, match=r"no 'blocks\.0\.attn\.hook_q'"):
+        patch_sweep(model, {"blocks.0.attn.hook_z": runs[0]}, runs[1], score, component="q")
+    z = {name: cache[name] for name in ("blocks.0.attn.hook_z", "blocks.1.attn.hook_z")}
+    short, broken = {name: z[name][:, 1:] for name in z}, {name: z[name] * torch.nan for name in z}
+    with pytest.raises(ValueError, match=r"of shape \[6, 4, 2, 4\], the destination \[6, 5, 2, 4\]"):
+        patch_sweep(model, short, runs[1], score, component="z")
+    with pytest.raises(ValueError, match=r"NaN or infinity in 'blocks\.0\.attn\.hook_z'"):
+        patch_sweep(model, broken, runs[1], score, component="z")
+
+
+def test_lists_of_ids_are_inputs(model, runs):
+    listed = patch_sweep(model, runs[0].tolist(), runs[1].tolist(), score, component="z")
+    assert torch.equal(listed.values, patch_sweep(model, *runs, score, component="z").values)
+
+
+def test_a_caller_in_inference_mode_gets_the_same_numbers(model, runs):
+    expected = patch_sweep(model, *runs, score, component="k", read=[-1])
+    with torch.inference_mode():
+        inside = patch_sweep(model, *(run.clone() for run in runs), score, component="k", read=[-1])
+    assert torch.equal(inside.values, expected.values)
+
+
+def test_weights_that_are_not_finite_are_refused_by_name():
+    broken = random_model()
+    with torch.no_grad():
+        broken.blocks[1].attn.W_V[0, 0, 0] = torch.inf
+    with pytest.raises(ValueError, match=r"'blocks\.1\.attn\.W_V' hold NaN or infinity"):
+        patch_sweep(broken, tokens(2, seed=1), tokens(2), score, component="z")

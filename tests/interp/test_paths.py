@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from headlab.interp.circuits import END, START, Edge, Node
+from headlab.interp.errors import RequestError
 from headlab.interp.interventions import Intervention
 from headlab.interp.model import activations
 from headlab.interp.paths import patch_edge_sets, patch_edges, patch_path
@@ -141,14 +142,26 @@ def test_a_hook_of_the_readers_own_stays_and_acts():
     assert float(without[1]) != pytest.approx(float(found.effect[0, 1]), abs=1e-6)
 
 
-def test_ungrouped_key_values_have_edges_and_grouped_ones_are_refused():
-    options = {"n_heads": 4, "n_key_value_heads": 2}
+def test_grouped_heads_are_ungrouped_for_the_run_and_grouped_again_afterwards():
+    options = {"n_heads": 4, "n_key_value_heads": 2, "normalization_type": "RMS"}
     inputs, put = tokens(2), Intervention("patch", tokens(2, seed=1))
-    with pytest.raises(ValueError, match="ungroup_grouped_query_attention = True"):
-        patch_edges(random_model(**options), inputs, first_token, put)
-    found = patch_edges(random_model(**options, ungroup_grouped_query_attention=True), inputs, first_token, put)
+    model, plain = random_model(**options), random_model(**options, ungroup_grouped_query_attention=True)
+    before = model(inputs)
+    found = patch_edges(model, inputs, first_token, put)
     into = {edge.destination.head for edge, effect in found.weights().items() if edge.port == "v" and effect > 0}
     assert into == {0, 1, 2, 3}
+    assert torch.equal(found.effect, patch_edges(plain, inputs, first_token, put).effect)
+    for row in range(0, len(found.edges), 17):
+        expected = split_inputs_effect(plain, inputs, put.reference, found.edges[row], first_token)
+        assert torch.allclose(found.effect[row], expected, atol=1e-11), str(found.edges[row])
+
+    def broken(logits):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        patch_edges(model, inputs, broken, put)
+    assert not model.cfg.ungroup_grouped_query_attention
+    assert torch.equal(model(inputs), before)
 
 
 def test_all_edges_together_make_the_source_run():
@@ -318,9 +331,24 @@ def test_a_path_that_does_not_join_is_an_error(path, words):
 
 
 def test_a_model_with_other_wiring_is_refused():
-    for config in ({"parallel_attn_mlp": True, "attn_only": False}, {"use_normalization_before_and_after": True}):
-        with pytest.raises(ValueError, match="does not model"):
-            patch_edges(random_model(normalization_type="RMS", **config), tokens(2), first_token, Intervention("zero"))
+    model = random_model(normalization_type="RMS", use_normalization_before_and_after=True)
+    with pytest.raises(RequestError, match=r"a norm or a factor stands behind the heads.*does not model"):
+        patch_edges(model, tokens(2), first_token, Intervention("zero"))
+
+
+@pytest.mark.parametrize("norm", [None, "LN"])
+def test_a_parallel_mlp_reads_what_the_heads_read(norm):
+    model = random_model(parallel_attn_mlp=True, attn_only=False, normalization_type=norm)
+    inputs, source = tokens(2), tokens(2, seed=1)
+    found = patch_edges(model, inputs, first_token, Intervention("patch", source))
+    assert not [edge for edge in found.edges if edge.port == "mlp" and edge.source.layer == edge.destination.layer]
+    assert "in parallel" in found.notes[0]
+    for row in range(0, len(found.edges), 13):
+        expected = split_inputs_effect(model, inputs, source, found.edges[row], first_token)
+        assert torch.allclose(found.effect[row], expected, atol=1e-11), str(found.edges[row])
+    together = patch_edge_sets(model, inputs, first_token, Intervention("patch", source), [found.edges])
+    expected = first_token(model(inputs)) - first_token(model(source))
+    assert torch.allclose(together.effect[0], expected, atol=1e-11)
 
 
 def test_frame_has_one_row_per_set_and_example():

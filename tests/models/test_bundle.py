@@ -158,7 +158,7 @@ def test_a_foreign_manifest_is_refused_in_a_sentence(tmp_path, content, message)
 def test_folders_that_cannot_be_read(tmp_path):
     with pytest.raises(FileNotFoundError, match="there is no folder"):
         bundle.read(tmp_path / "none", "thing")
-    with pytest.raises(ValueError, match=r"is no headlab thing: it has no checkpoint\.json"):
+    with pytest.raises(ValueError, match=r"is not a headlab thing: it has no checkpoint\.json"):
         bundle.read(tmp_path, "thing")
 
 
@@ -172,7 +172,7 @@ def test_folders_that_cannot_be_written(tmp_path, act):
         act(tmp_path / "file")
     with pytest.raises(ValueError, match=r"cannot write to .*/file/under"):
         act(tmp_path / "file" / "under")
-    with pytest.raises(ValueError, match="holds other files and is no headlab checkpoint"):
+    with pytest.raises(ValueError, match="holds other files and is not a headlab checkpoint"):
         act(tmp_path / "full")
     assert contents(tmp_path) == before
 

@@ -134,7 +134,7 @@ def test_a_folder_of_many_runs_means_its_best(tmp_path):
     loaded = load(tmp_path)
     assert loaded.directory == tmp_path / "seed-2" == resolve(tmp_path)
     assert loaded.metrics == {"errors": 1}
-    with pytest.raises(ValueError, match="the best run 'seed-9' is none of the runs"):
+    with pytest.raises(ValueError, match="the best run 'seed-9' is not one of the runs"):
         save_runs(tmp_path, runs, "seed-9")
     with pytest.raises(ValueError, match="holds other files"):
         save(tmp_path, checkpoint_of())
@@ -143,7 +143,7 @@ def test_a_folder_of_many_runs_means_its_best(tmp_path):
 def rewritten(directory, **changes):
     path = directory / bundle.MANIFEST
     manifest = json.loads(path.read_text())
-    path.write_text(json.dumps({**manifest, **changes}))
+    path.write_text(json.dumps(bundle.signed({**manifest, **changes})))
     return directory
 
 
@@ -164,9 +164,87 @@ def test_checkpoints_that_cannot_be_loaded(tmp_path):
         load(rewritten(directory, format=7))
     manifest = json.loads((directory / bundle.MANIFEST).read_text()) | {"format": 1}
     del manifest["task"]
-    (directory / bundle.MANIFEST).write_text(json.dumps(manifest))
+    (directory / bundle.MANIFEST).write_text(json.dumps(bundle.signed(manifest)))
     with pytest.raises(ValueError, match=r"is damaged: its checkpoint\.json has no 'task'"):
         load(directory)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seed": 4},
+        {"variant": "two-head"},
+        {"metrics": {"accuracy": 1.0}},
+        {"task_options": {"graph": "complete:5"}},
+        {"architecture": {**TIED.to_json(), "config": {**TIED.config, "use_attn_scale": False}}},
+    ],
+)
+def test_an_edited_manifest_is_refused(tmp_path, change):
+    directory = save(tmp_path / "run", checkpoint_of(seed=3, metrics={"accuracy": 0.5}))
+    path = directory / bundle.MANIFEST
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    for read in (load, load_training, history_steps):
+        with pytest.raises(ValueError, match="was changed after it was written"):
+            read(directory)
+
+
+def test_a_checkpoint_of_an_earlier_version_loads_with_a_note(tmp_path):
+    directory = save(tmp_path / "run", checkpoint_of(seed=3))
+    path = directory / bundle.MANIFEST
+    manifest = json.loads(path.read_text())
+    del manifest["sha256"]
+    path.write_text(json.dumps(manifest))
+    with pytest.warns(UserWarning, match="has no checksum: it was written by an earlier headlab"):
+        assert load(directory).seed == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seed": "3"}, "'seed' in its checkpoint.json is a str"),
+        ({"seed": True}, "'seed' in its checkpoint.json is a bool"),
+        ({"history": {}}, "'history' in its checkpoint.json is a dict"),
+        ({"task_options": None}, "'task_options' in its checkpoint.json is a NoneType"),
+        ({"dtype": "int8"}, "has the dtype 'int8': there are float32"),
+        ({"files": []}, "`files` in its checkpoint.json does not name files"),
+        ({"files": {"weights": "w.safetensors"}}, "`files` in its checkpoint.json does not name files"),
+        ({"files": {"weights": {"file": 1, "sha256": "0"}}}, "`files` in its checkpoint.json does not name files"),
+    ],
+)
+def test_fields_of_another_type_are_named(tmp_path, change, message):
+    directory = rewritten(save(tmp_path / "run", checkpoint_of()), **change)
+    with pytest.raises(ValueError, match=message):
+        load(directory)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_weights_that_are_not_finite_are_refused_by_name(tmp_path, value):
+    checkpoint = checkpoint_of()
+    with torch.no_grad():
+        checkpoint.model.blocks[0].attn.W_Q[0, 1, 2] = value
+    directory = save(tmp_path / "run", checkpoint, weights={0: weights_of(checkpoint.model)})
+    for read in (load, lambda place: list(load_history(place))):
+        with pytest.raises(ValueError, match=r"are not finite in 'blocks\.0\.attn\.W_Q'"):
+            read(directory)
+
+
+def test_tensors_of_another_dtype_are_refused(tmp_path):
+    directory = save(tmp_path / "run", checkpoint_of(dtype=torch.float64))
+    for dtype in (None, torch.float16):
+        with pytest.raises(ValueError, match=r"are float32, but '.*' is torch\.float64"):
+            load(rewritten(directory, dtype="float32"), dtype=dtype)
+
+
+def test_runs_that_name_nothing_are_refused(tmp_path):
+    path = tmp_path / "runs.json"
+    for data, message in (
+        ({"runs": [], "best": "seed-0"}, "names no best run among 0 runs"),
+        ({"runs": [{"dir": "seed-0"}]}, "names no best run among 1 runs"),
+        ({"runs": {"dir": "seed-0"}, "best": "seed-0"}, "is not a list of runs"),
+    ):
+        bundle.write_json(path, {"format": 1, "kind": "runs", **data})
+        with pytest.raises(ValueError, match=message):
+            load(tmp_path)
 
 
 def test_weights_that_do_not_fit_change_nothing():

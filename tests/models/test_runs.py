@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from headlab.models import bundle
 from headlab.models import runs as folders
+from headlab.models.checkpoints import load_runs
 from headlab.models.esp.graphs import read_graph
 from headlab.models.esp.runs import train_and_save as train_esp
 from headlab.models.esp.task import EspTask
@@ -104,8 +106,9 @@ def test_what_else_lies_in_the_folder_stays(tmp_path: Path):
 
 def test_runs_of_an_unknown_request_are_not_taken_for_another(tmp_path: Path):
     runs = xor(5)(range(2), tmp_path)
-    text = (tmp_path / folders.RUNS).read_text()
-    (tmp_path / folders.RUNS).write_text(text.replace('"request"', '"asked"'))
+    content = load_runs(tmp_path)
+    del content["request"]
+    bundle.write_json(tmp_path / folders.RUNS, content)
     with pytest.raises(ValueError, match="another request"):
         xor(5)(range(2), tmp_path, resume=True)
     assert runs["best"]

@@ -1,5 +1,5 @@
-"""The endpoint selection study: one graph, constructed and trained models, every instrument, the claims, the report."""
+"""The endpoint selection study."""
 
-from headlab.analyses.study.esp.study import run
+from headlab.analyses.study.esp.study import STUDY, run
 
-__all__ = ["run"]
+__all__ = ["STUDY", "run"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,7 @@ from headlab.interp import comparison
 from headlab.interp.weights import ov_circuit, qk_circuit, residual_rows
 from headlab.models.esp.constructed import construct
 from headlab.models.esp.task import EspTask
-from headlab.models.hooked import Architecture, HookedTransformer, build, initialise
+from headlab.models.hooked import HookedTransformer
 
 Matrices = tuple[Float[np.ndarray, " row"], Float[np.ndarray, "row vertex"]]
 
@@ -41,22 +41,20 @@ class Compared:
 
 
 def compare_with_construction(
-    task: EspTask, models: Sequence[HookedTransformer], architecture: Architecture, *, init_scale: float
+    task: EspTask, models: Sequence[HookedTransformer], untrained: Callable[[int], HookedTransformer]
 ) -> Compared:
-    """Each model against the two-head construction, in token space; the shown seed is the one of median likeness."""
+    """Each model against the two-head construction, in token space; the shown seed is the one of median likeness.
+
+    untrained: an untrained model of the same architecture, by seed.
+    """
     target = construct(task, "two-head", tied=True).model
     examples = task.examples()
     queries = torch.zeros(len(examples), len(task.positions), dtype=torch.bool)
     queries[:, -1] = True
-    found = [comparison.compare(model, target, examples.inputs, queries) for model in models]
-    seeds = [Likeness(f.qk, f.ov, f.in_use, f.function["agreement"]) for f in found]
+    likeness = [comparison.compare(model, target, examples.inputs, queries) for model in models]
+    seeds = [Likeness(f.qk, f.ov, f.in_use, f.function["agreement"]) for f in likeness]
     shown = sorted(range(len(models)), key=lambda k: seeds[k].in_use)[(len(models) - 1) // 2]
-    partner = {match.b[1]: match for match in found[shown].heads}
-
-    def untrained(seed: int) -> HookedTransformer:
-        model = build(architecture)
-        initialise(model, scale=init_scale, seed=seed)
-        return model
+    partner = {match.b[1]: match for match in likeness[shown].heads}
 
     level = comparison.chance(untrained, target, examples.inputs, queries)
     return Compared(

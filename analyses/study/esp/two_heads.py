@@ -16,6 +16,7 @@ from headlab.interp.errors import RequestError
 from headlab.interp.model import HookedModel, activations, untouched
 from headlab.interp.roles import Specialisation, score
 from headlab.interp.sites import hook_name
+from headlab.models.esp.graphs import Digraph
 from headlab.models.esp.task import EspTask
 
 ABLATIONS = ("zero", "mean", "resample", "matched_resample")
@@ -109,3 +110,9 @@ def one_arc(
     to_logits = direct_logit_attribution(model, rows, vertices).by_head[:, 0, list(order)]
     parts = to_logits.view(2, task.n, 2).transpose(1, 2).double().cpu().numpy()
     return parts - parts.mean(2, keepdims=True), pair.transpose(1, 2).double().cpu().numpy()
+
+
+def shown_arc(graph: Digraph) -> tuple[int, int]:
+    """The arc that the circuit is shown on: between the two vertices of the highest degree that share an arc."""
+    degree = np.bincount(np.array(graph.arcs).ravel(), minlength=graph.n)
+    return max((arc for arc in graph.arcs if arc[0] != arc[1]), key=lambda a: (degree[a[0]] + degree[a[1]], a))

@@ -260,7 +260,7 @@ def _division(found: Findings) -> Measurement:
     at, below = ({t: float(np.median(v)) for t, v in scores[h].items()} for h in (4, 3))
     falls = [fall(errors[3][t], errors[4][t]) for t in lengths]
     chance = max(level.median for level in found.untrained.values())
-    middle = median(np.concatenate(list(scores[4].values())), seed=0)
+    middle = median(np.concatenate(list(scores[4].values())))
     aligned = found.alignment(f"{kind}-D4", 4)
     return Measurement(
         "B12",

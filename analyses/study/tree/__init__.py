@@ -1,5 +1,5 @@
-"""The path-finding study: trainings, constructions, every instrument, the claims, the report."""
+"""The study of path finding in trees: constructions, one and many heads, depth, chain of thought, curricula."""
 
-from headlab.analyses.study.tree.study import run
+from headlab.analyses.study.tree.study import STUDY, run
 
-__all__ = ["run"]
+__all__ = ["STUDY", "run"]

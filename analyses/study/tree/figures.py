@@ -1,17 +1,18 @@
-"""The figures of the path-finding report: what was found, in the words of its reader."""
+"""The figures of the path-finding report, drawn from the record."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from headlab.analyses.study.tree.findings import Findings
+from headlab.analyses.claims import load_claims
+from headlab.analyses.study.record import Record
+from headlab.analyses.study.tree.circuits import RIGHT
+from headlab.analyses.study.tree.evidence import ROLES, accuracies, by_depth, two_headed
 from headlab.analyses.study.tree.measure import CONTRAST_ROLE
-from headlab.analyses.study.tree.records import Look, Run
-from headlab.analyses.study.tree.verdicts import FIGURES, percent
-from headlab.analyses.tree_circuits import RIGHT, label_circuits
-from headlab.interp.model import activations, untouched
+from headlab.analyses.study.words import Words
 from headlab.interp.render import (
     Axis,
     Curve,
@@ -22,326 +23,254 @@ from headlab.interp.render import (
     Phase,
     ScoreStrip,
     attention_patterns,
-    bold,
     curve_chart,
     effect_grid,
     usage_chart,
 )
-from headlab.models.hooked import HookedTransformer
-from headlab.models.tree.constructed import construct
-from headlab.models.tree.task import TreeTask
 
 LETTER = {"backward": "A", "reverse": "B"}
-SHOWN_LABELS = 12
+PER_CENT = "paths right, %"
+WHOLE = Axis(domain=(0, 100), ticks=(0, 50, 100))
+UNIT = Axis(domain=(0, 1), ticks=(0, 0.5, 1))
 
 
-def accuracy_by_depth(found: Findings) -> Figure:
-    """Whole paths right over the depth of the goal: two heads, one head, the digest, no chain of thought."""
-    two, one = found.jobs("forward-h2"), found.jobs("forward-h1")
-    depths = sorted(two)
-    mean = [100 * float(two[d].accuracy.mean()) for d in depths]
-    low = [100 * float(two[d].accuracy.min()) for d in depths]
-    high = [100 * float(two[d].accuracy.max()) for d in depths]
-    digest = [100 * FIGURES["T2"][f"d{d}"] for d in depths]
-    alone = [100 * float(one[d].accuracy.mean()) for d in sorted(one)]
-    axis = Axis("depth of the goal", domain=(min(depths), max(depths)), ticks=depths, scale="linear")
-    whole = [
-        Curve(depths, mean, label="two heads", heads=("A", "B"), points=True),
-        Curve(sorted(one), alone, label="one head", heads="one", points=True),
-    ]
-    without = _without_chain(found)
+def _over_seeds(groups: dict[int, np.ndarray], label: str, heads: Any) -> Curve:
+    """Accuracy in per cent: the mean as a line, all seeds as a band."""
+    values = [100 * each for each in groups.values()]
+    low, high = [float(each.min()) for each in values], [float(each.max()) for each in values]
+    return Curve(
+        list(groups), [float(v.mean()) for v in values], low=low, high=high, label=label, heads=heads, points=True
+    )
+
+
+def _accuracy(record: Record, kind: str, **chosen: Any) -> dict[int, np.ndarray]:
+    return {depth: accuracies(rows) for depth, rows in by_depth(record, kind, **chosen).items()}
+
+
+def accuracy(record: Record, words: Words) -> Figure:
+    """Whole paths right over the depth of the goal: two heads, one head, the paper, no chain of thought."""
+    two, one = _accuracy(record, "forward", heads=2), _accuracy(record, "forward", heads=1)
+    depths, paper = sorted(two), load_claims()["T2"].figures
+    whole = [_over_seeds(two, "two heads", ("A", "B")), _over_seeds(one, "one head", "one")]
+    without = {depth: max(accuracies(rows)) for depth, rows in by_depth(record, "without-chain").items()}
     if without:
-        best = [100 * max(rows.values()) for rows in without.values()]
+        best = [100 * float(value) for value in without.values()]
         whole.append(Curve(list(without), best, label="no chain, best", heads="muted", dash=True, points=True))
     near = [
-        Curve(depths, mean, label="two heads", low=low, high=high, heads=("A", "B"), points=True),
-        Curve(depths, digest, label="digest, 4 to 8 heads", heads="muted", dash=True, points=True),
+        _over_seeds(two, "two heads", ("A", "B")),
+        Curve(
+            depths,
+            [100 * paper[f"d{depth}"] for depth in depths],
+            label="paper, second-hand, 4 to 8 heads",
+            heads="muted",
+            dash=True,
+            points=True,
+        ),
     ]
+    rows = record.rows("models", kind="forward", heads=2)
     return curve_chart(
         [
-            CurvePanel("paths right, %", whole, Axis(domain=(0, 100), ticks=(0, 50, 100)), height=120),
+            CurvePanel(PER_CENT, whole, WHOLE, height=120),
             CurvePanel("the same, near 100", near, Axis(domain=(93, 100.2), ticks=(94, 96, 98, 100))),
         ],
-        title="Whole paths right by depth",
-        description=f"Two heads stay at {percent(min(low) / 100)} or more to depth {max(depths)}; one head stays at "
-        f"{percent(max(alone) / 100)} or less.",
-        caption=f"Forward reasoning, one layer. Unseen trees, {two[depths[0]].runs[0].paths} a seed; a path counts "
-        f"only if every token of it is right. Line: mean of {len(two[depths[0]].runs)} seeds, band: all of them. The "
-        "digest's figures are for 4, 4, 6 and 8 heads.",
-        axis=axis,
+        axis=Axis("depth of the goal", domain=(min(depths), max(depths)), ticks=depths, scale="linear"),
+        **words("accuracy", paths=rows[0]["paths"], seeds=len(two[depths[0]])),
     )
 
 
-def _without_chain(found: Findings) -> dict[int, dict[int, float]]:
-    """depth -> layers -> path accuracy without a chain of thought."""
-    table: dict[int, dict[int, float]] = {}
-    for name, job in found.trained.items():
-        if name.startswith("without-chain"):
-            layers, depth = name.removeprefix("without-chain-l").split("-d")
-            table.setdefault(int(depth), {})[int(layers)] = float(job.accuracy.mean())
-    return dict(sorted(table.items()))
-
-
-def layers_without_chain(found: Findings) -> Figure | None:
+def layers(record: Record, words: Words) -> Figure | None:
     """Without a chain of thought: paths right over the number of layers, a curve a depth, and what guessing gives."""
-    table = {depth: rows for depth, rows in _without_chain(found).items() if len(rows) > 1}
-    if not table:
+    rows = record.rows("models", kind="without-chain")
+    tables = {
+        depth: {row["layers"]: 100 * row["path_accuracy"] for row in rows if row["depth"] == depth}
+        for depth in sorted({row["depth"] for row in rows})
+    }
+    tables = {depth: dict(sorted(table.items())) for depth, table in tables.items() if len(table) > 1}
+    if not tables:
         return None
     curves = [
-        Curve(sorted(rows), [100 * rows[k] for k in sorted(rows)], label=f"depth {depth}", fade=0.2 * i, points=True)
-        for i, (depth, rows) in enumerate(table.items())
+        Curve(list(table), list(table.values()), label=f"depth {depth}", fade=0.2 * rank, points=True)
+        for rank, (depth, table) in enumerate(tables.items())
     ]
-    levels = [Level(100 * found.guess[min(table)], f"guessing, depth {min(table)}", kind="chance")]
-    best = max((value, layers, depth) for depth, rows in table.items() for layers, value in rows.items())
-    steps = next(job.steps for name, job in found.trained.items() if name.startswith("without-chain"))
-    top = max(30.0, 10 * np.ceil(10 * best[0]))
+    least = min(tables)
+    levels = [Level(100 * record.one("guesses", depth=least)["share"], f"guessing, depth {least}", kind="chance")]
+    value, at, depth = max((value, at, depth) for depth, table in tables.items() for at, value in table.items())
     return curve_chart(
-        [CurvePanel("paths right, %", curves, Axis(domain=(0, top)), levels)],
-        title="Without a chain of thought",
-        description=f"At best {percent(best[0], 1)}, with {best[1]} layers at depth {best[2]}.",
-        caption=f"Root to goal at once, four heads a layer, {steps} steps, one seed a point: an honest budget, not a "
-        "limit. The dotted line guesses one of the tree's deepest nodes.",
+        [CurvePanel(PER_CENT, curves, Axis(domain=(0, max(30.0, 10 * np.ceil(value / 10)))), levels)],
         axis=Axis("layers", scale="linear", ticks=range(1, 7)),
+        **words("layers", best=value / 100, layers=at, depth=depth, steps=rows[0]["steps"]),
     )
 
 
-def training_phases(look: Look) -> Figure:
+def shown_model(record: Record, job: str) -> dict[str, Any]:
+    """The instruments' row of the seed that a job shows."""
+    return record.one("instruments", job=job, seed=record.one("shown", job=job)["seed"])
+
+
+def phases(record: Record, words: Words) -> Figure:
     """One seed over training: accuracy by stage, what its heads attend to, and the specialisation, with the phases."""
-    curves = look.formation.curves
-    names = {role: f"usage {role}" for role in LETTER}
-    steps = curves["specialisation"][0]
-    first = look.formation.first
-    phases = [Phase(0, "I", "search")]
-    order = ("reverse", "backward") if first != "backward" else ("backward", "reverse")
-    for numeral, role in zip(("II", "III"), order, strict=True):
-        phases.append(Phase(look.formation.span(names[role])[0], numeral, f"{role} heads form"))
-    end = max(look.formation.span(name)[1] for name in names.values())
-    phases.append(Phase(end, "IV", "both"))
-    phases = [phase for k, phase in enumerate(phases) if k == 0 or float(phase.start) > float(phases[k - 1].start)]
+    row, job = shown_model(record, "forward-h2-d5"), "forward-h2-d5"
+    order = ROLES if row["first"] == "backward" else ROLES[::-1]
+    spans = {role: (row[f"usage {role} from"], row[f"usage {role} to"]) for role in ROLES}
+    marks = [Phase(0, "I", "search")]
+    marks += [Phase(spans[role][0], numeral, f"{role} heads form") for numeral, role in zip(("II", "III"), order)]
+    marks.append(Phase(max(end for _, end in spans.values()), "IV", "both"))
+    marks = [mark for k, mark in enumerate(marks) if k == 0 or float(mark.start) > float(marks[k - 1].start)]
 
-    def by_role(form: str, scale: float = 1.0) -> list[Curve]:
-        return [
-            Curve(*(curves[form.format(role)][0], scale * curves[form.format(role)][1]), label=role, heads=LETTER[role])
-            for role in LETTER
-        ]
+    def curve(name: str, label: str, scale: float = 1.0, **look: Any) -> Curve:
+        points = record.table("curves", job=job, curve=name)
+        return Curve(points.step.to_numpy(), scale * points.value.to_numpy(), label=label, **look)
 
-    spans = {role: look.formation.span(name) for role, name in names.items()}
+    answers = [curve(role, role, 100.0, heads=LETTER[role]) for role in ROLES]
+    usage = [curve(f"usage {role}", role, heads=LETTER[role]) for role in ROLES]
     return curve_chart(
         [
-            CurvePanel("right answers by stage, %", by_role("{}", 100.0), Axis(domain=(0, 100), ticks=(0, 50, 100))),
-            CurvePanel("usage of the best head", by_role("usage {}"), Axis(domain=(0, 1), ticks=(0, 0.5, 1))),
-            CurvePanel(
-                "specialisation",
-                [Curve(steps, curves["specialisation"][1], label="S")],
-                Axis(domain=(0, 1), ticks=(0, 0.5, 1)),
-            ),
+            CurvePanel("right answers by stage, %", answers, WHOLE),
+            CurvePanel("usage of the best head", usage, UNIT),
+            CurvePanel("specialisation", [curve("specialisation", "S")], UNIT),
         ],
-        title="When the heads form",
-        description=f"The {order[0]} heads form at steps {spans[order[0]][0]:.0f} to {spans[order[0]][1]:.0f}, the "
-        f"{order[1]} heads at {spans[order[1]][0]:.0f} to {spans[order[1]][1]:.0f}.",
-        caption=f"Two heads, seed {look.seed} ({look.job}). Phases are change points of the usage curves over ln(step "
-        "+ 1): level, straight passage, level, the most probable one; nothing is set by eye.",
         axis=Axis("training step", scale="log1p"),
-        phases=phases,
+        phases=marks,
+        **words("phases", order=order, spans=[spans[role] for role in order], **row),
     )
 
 
-def heads_usage(found: Findings, look: Look) -> Figure:
+def usage(record: Record, words: Words) -> Figure:
     """What the two heads of one model do, beside the score of all seeds, untrained models and the undivided control."""
-    score = look.heads.assignment.score
-    order = _by_role(look)
-    own = [found.scores(name) for name in found.looks if name.startswith("forward-h2")]
-    beside = ""
-    if "control-one-hot-wide" in found.looks:
-        control = found.scores("control-one-hot-wide")
-        beside = (
-            f" Control: with fixed one-hot labels and wide heads S falls to {control.min():.3f} (median "
-            f"{np.median(control):.2f}) at {percent(float(found.trained['control-one-hot-wide'].accuracy.mean()))} of "
-            "paths right."
-        )
+    row = shown_model(record, "forward-h2-d5")
+    own = {
+        (each["head"], each["role"]): each["usage"]
+        for each in record.rows("usage", job="forward-h2-d5", seed=row["seed"])
+    }
+    heads = [row["acting_backward"], row["acting_reverse"]]
+    scores = np.array([each["specialisation"] for each in two_headed(record)])
+    fresh = [each["specialisation"] for each in record.rows("untrained")]
     return usage_chart(
-        score.usage[order],
-        heads=[Head(LETTER[role], f"0.{head}") for role, head in zip(LETTER, order, strict=True)],
-        roles=["backward", "reverse"],
+        np.array([[own[head, role] for role in ROLES] for head in heads]),
+        heads=[Head(LETTER[role], f"0.{head}") for role, head in zip(ROLES, heads, strict=True)],
+        roles=list(ROLES),
         role_notes=["the node's edge", "the node's BACK token"],
-        title="What each head does",
-        description=f"Each head serves one role; specialisation {np.concatenate(own).min():.3f} or more in every "
-        f"two-head model, {max(found.untrained):.3f} or less untrained.",
-        caption=f"Seed {look.seed} of {look.job}. Usage is the share of what a head moves that comes from the role's "
-        f"target, beyond chance.{beside}",
         score=ScoreStrip(
-            np.concatenate(own),
-            found.untrained,
+            scores,
+            fresh,
             "specialisation S",
             "all two-head models",
-            chance_label=f"untrained, {len(found.untrained)} models",
+            chance_label=f"untrained, {len(fresh)} models",
         ),
+        **words("usage", middle=float(np.median(scores)), fresh=max(fresh), **row),
     )
 
 
-def _by_role(look: Look) -> list[int]:
-    """Head indices in the order backward, reverse: the head of each role that is used most."""
-    score = look.heads.assignment.score
-    return [
-        max((head for _, head in look.heads.group(role)), key=lambda h: score.usage[h, k], default=k)
-        for k, role in enumerate(LETTER)
-    ]
-
-
-def patched(look: Look) -> Figure:
+def patched(record: Record, words: Words) -> Figure:
     """What a patch of the right head and of the other recovers at the query, per contrast."""
-    names = list(look.recovery)
-    values = np.array([look.recovery[name] for name in names]).T
+    row = shown_model(record, "forward-h2-d5")
+    rows = record.rows("recovery", job="forward-h2-d5", seed=row["seed"])
+    values = np.array([[each["right"] for each in rows], [each["other"] for each in rows]])
+    roles = [{"contrast": each["contrast"], "role": CONTRAST_ROLE[each["contrast"]]} for each in rows]
     return effect_grid(
         values,
         rows=["right", "other"],
-        columns=names,
+        columns=[each["contrast"] for each in rows],
         row_axis="head",
         column_axis="what differs between the runs",
-        title="Which head recovers the answer",
-        description=f"The right head recovers {percent(values[0].min(), 1)} or more, the other "
-        f"{percent(values[1].max(), 1)} or less.",
-        caption=[
-            "Two runs differ in one token and the path's tokens are kept. One head's output is taken from the source "
-            "run at the query; the cell is the ",
-            bold("share of the logit difference"),
-            f" that returns. Right heads: {', '.join(f'{n} {CONTRAST_ROLE[n]}' for n in names)}. At any other "
-            f"position a patch changes {look.off_query:.1g} at most. Seed {look.seed} of {look.job}.",
-        ],
         unit="share of the gap",
         limit=1.0,
+        **words("patched", right=float(values[0].min()), other=float(values[1].max()), roles=roles, **row),
     )
 
 
-def attention_of(model: HookedTransformer, task: TreeTask, look: Look) -> Figure:
+def attention(record: Record, words: Words) -> Figure:
     """The two heads' attention on one unseen tree, from the positions that predict."""
-    example = task.examples(seed=7, count=1)
-    labels = list(task.token_labels(example.inputs[0]))
-    pattern = "blocks.0.attn.hook_pattern"
-    with untouched(model):
-        _, kept = activations(model, example.inputs, [pattern])
-    order, start = _by_role(look), int(example.read[0, 0])
+    job = "forward-h2-d3"
+    row, pattern = shown_model(record, job), record.array("pattern", job)
+    keys = [each["token"] for each in record.rows("tokens", job=job)]
+    heads = zip(ROLES, (row["acting_backward"], row["acting_reverse"]), strict=True)
     return attention_patterns(
-        kept[pattern][0, order, start:].clamp(0, 1).cpu().numpy(),
-        labels[start:],
-        keys=labels,
-        heads=[Head(LETTER[role], f"{role} 0.{head}") for role, head in zip(LETTER, order, strict=True)],
-        title="Attention on one tree",
-        description="The backward head reads the edge of the current node on the way up, the reverse head the BACK "
-        "token of the current node on the way down.",
-        caption=f"Seed {look.seed} of {look.job}, an unseen tree of depth {task.layout.depth}. Rows: the goal and the "
-        "emitted tokens, in order; columns: what they read.",
+        pattern,
+        keys[len(keys) - pattern.shape[1] :],
+        keys=keys,
+        heads=[Head(LETTER[role], f"{role} 0.{head}") for role, head in heads],
+        **words("attention", **row),
     )
 
 
-def circuits_between_labels(model: HookedTransformer, task: TreeTask, look: Look) -> Figure:
+def circuits(record: Record, words: Words) -> Figure:
     """The four right circuits of a learned model and of the construction, for the first labels."""
-    learned, built = label_circuits(model, task), label_circuits(construct(task, "forward").model, task)
-    panels, values, shown = [], [], min(SHOWN_LABELS, task.trees.labels)
-    for (role, names), head, theirs in zip(RIGHT.items(), _by_role(look), (0, 1), strict=True):
-        for name in names:
-            for label, circuits, index in (("learned", learned, head), ("constructed", built, theirs)):
-                matrix = circuits.of(role, index)[name]
-                matrix = matrix - matrix.mean(1, keepdims=True)
-                values.append(matrix[:shown, :shown] / np.abs(matrix).max())
-                panels.append(f"{name}, {label}")
-    labels = [str(k) for k in range(shown)]
-    share = min(look.diagonal.values())
+    job = "forward-h2-d5"
+    row, values = shown_model(record, job), record.array("circuits", job)
+    names = [name for role in ROLES for name in RIGHT[role]]
+    labels = [str(label) for label in range(values.shape[-1])]
+    diagonal = min(row[f"diagonal {name}"] for name in names)
     return effect_grid(
-        np.array(values),
+        values.reshape(-1, *values.shape[2:]),
         rows=labels,
         columns=labels,
-        panels=panels,
-        title="Learned and constructed circuits between labels",
-        description=f"In all four circuits the right label is the largest entry of {percent(share, 1)} of the rows "
-        "or more.",
-        caption=f"The first {shown} of {task.trees.labels} labels; row means removed, each matrix divided by its "
-        "largest entry. QK: score from a node (row) to a node's edge or BACK token (column); OV: what attending to a "
-        f"label adds to each logit. Seed {look.seed} of {look.job}.",
+        panels=[f"{name}, {model}" for name in names for model in ("learned", "constructed")],
         limit=1.0,
         digits=1,
+        **words("circuits", diagonal=diagonal, shown=len(labels), of=record.one("shown", job=job)["labels"], **row),
     )
 
 
-def other_depths(found: Findings) -> Figure:
+def length(record: Record, words: Words) -> Figure:
     """Models trained at depth 5 on trees of other depths."""
-    depths = [row.x for row in found.length]
-    values = 100 * np.array([row.values for row in found.length])
+    table = record.table("lengths", job="forward-h2-d5")
+    groups = {int(depth): each.path_accuracy.to_numpy() for depth, each in table.groupby("depth")}
+    lowest = 100 * table.path_accuracy.min()
+    mean = min(float(each.mean()) for each in groups.values())
     return curve_chart(
         [
             CurvePanel(
-                "paths right, %",
-                [
-                    Curve(
-                        depths,
-                        values.mean(1),
-                        low=values.min(1),
-                        high=values.max(1),
-                        label="two heads",
-                        heads=("A", "B"),
-                        points=True,
-                    )
-                ],
-                Axis(domain=(max(0.0, float(np.floor(values.min() - 1))), 100.2)),
+                PER_CENT,
+                [_over_seeds(groups, "two heads", ("A", "B"))],
+                Axis(domain=(max(0.0, float(np.floor(lowest - 1))), 100.2)),
             )
         ],
-        title="Trained at depth 5, tested at others",
-        description=f"The mean is {values.mean(1).min():.2f} % or more from depth {min(depths):g} to {max(depths):g}.",
-        caption=f"Two heads, {values.shape[1]} seeds (line: mean, band: all), random trees with the same 64 labels.",
         axis=Axis("depth of the goal", scale="linear"),
+        **words("length", mean=mean, depths=list(groups), seeds=len(next(iter(groups.values())))),
     )
 
 
-def binary_trees(found: Findings) -> Figure | None:
+def binary(record: Record, words: Words) -> Figure:
     """Perfect binary trees: curriculum and direct training by depth."""
-    if "binary-curriculum-d9" not in found.trained:
-        return None
-    direct = {d: found.trained[f"binary-direct-d{d}"].accuracy for d in (5, 7, 9)}
-    taught = {depth: np.array(values) for depth, values in sorted(found.taught.items())}
-    taught[9] = found.trained["binary-curriculum-d9"].accuracy
-    never = {stage: np.array(values) for stage, values in found.never.items()}
-    stages = sorted(never)
+    direct = _accuracy(record, "binary-direct")
+    others = record.table("other_depths", job="binary-curriculum-d9")
+    other = others[others.stage.isna()].groupby("depth").path_accuracy
+    taught = {int(depth): each.to_numpy() for depth, each in other}
+    taught[9] = accuracies(record.rows("models", job="binary-curriculum-d9"))
+    stages = others[others.stage.notna()].groupby("stage").path_accuracy
+    never = {2 * int(stage) + 1: each.to_numpy() for stage, each in stages}
     return curve_chart(
         [
             CurvePanel(
-                "paths right, %",
+                PER_CENT,
                 [
-                    _seeds(list(taught), [100 * taught[d] for d in taught], "curriculum", ("A", "B")),
-                    _seeds(list(direct), [100 * direct[d] for d in direct], "direct", "muted"),
-                    _seeds(
-                        [2 * stage + 1 for stage in stages],
-                        [100 * never[stage] for stage in stages],
-                        "tested at 9",
-                        "ink",
-                    ),
+                    _over_seeds(dict(sorted(taught.items())), "curriculum", ("A", "B")),
+                    _over_seeds(direct, "direct", "muted"),
+                    _over_seeds(never, "tested at 9", "ink"),
                 ],
-                Axis(domain=(0, 100), ticks=(0, 50, 100)),
+                WHOLE,
             )
         ],
-        title="Perfect binary trees",
-        description=f"Curriculum: {percent(float(taught[9].min()))} at depth 9; direct training: "
-        f"{percent(float(direct[9].max()), 1)}.",
-        caption="Two heads, line: mean, band: all seeds. A curriculum trains on depths 3, 5, 7 and 9 in turn, with "
-        "1 024 labels; “tested at 9” is the same training, tested at depth 9 (1 023 nodes) once it has been through "
-        "the depth on the axis. Direct training sees as many positions, all at its own depth (256 labels to depth 7).",
         axis=Axis("depth", scale="linear", ticks=(3, 5, 7, 9)),
+        **words("binary", taught=float(taught[9].min()), direct=float(direct[9].max())),
     )
 
 
-def _seeds(x: Sequence[float], values: Sequence[np.ndarray], label: str, heads: object) -> Curve:
-    return Curve(
-        x,
-        [float(v.mean()) for v in values],
-        low=[float(v.min()) for v in values],
-        high=[float(v.max()) for v in values],
-        label=label,
-        heads=heads,  # type: ignore[arg-type]
-        points=True,
-    )
+SHOWN: Sequence[str] = ("forward-h2-d5", "untrained")
+FIGURES = {
+    "accuracy": (accuracy, "forward-h2-d3", "forward-h2-d5"),
+    "attention": (attention, "forward-h2-d3"),
+    "usage": (usage, *SHOWN),
+    "phases": (phases, "forward-h2-d5"),
+    "patched": (patched, "forward-h2-d5"),
+    "circuits": (circuits, "forward-h2-d5"),
+    "length": (length, "forward-h2-d5"),
+    "binary": (binary, "binary-curriculum-d9", *(f"binary-direct-d{depth}" for depth in (5, 7, 9))),
+    "layers": (layers, "guesses"),
+}
 
 
-def median_look(found: Findings, name: str) -> tuple[Look, Run]:
-    """The seed of a job whose specialisation is in the middle, the lower one of two."""
-    looks = sorted(found.looks[name], key=lambda look: (look.specialisation, look.seed))
-    chosen = looks[(len(looks) - 1) // 2]
-    return chosen, next(run for run in found.trained[name].runs if run.seed == chosen.seed)
+def figures(record: Record, words: Words) -> dict[str, Figure | None]:
+    """Every figure whose parts were measured, by name."""
+    return record.given(FIGURES, words)

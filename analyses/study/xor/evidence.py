@@ -9,6 +9,7 @@ import numpy as np
 
 from headlab.analyses.claims import Evidence
 from headlab.analyses.study.record import Record
+from headlab.interp.interval import Interval
 from headlab.interp.statistics import Share, median, share, slope
 
 EQUAL = 1e-12  # largest difference of two float64 computations that counts as none
@@ -67,7 +68,7 @@ def _maps(record: Record) -> Evidence:
         "share_apart": pooled(rows, "one_to_one").value,
         "steps": max(row["steps"] for row in record.rows("maps")),
     }
-    return Evidence(values, median(chosen.alignment.to_numpy(), seed=0).interval, len(chosen))
+    return Evidence(values, median(chosen.alignment.to_numpy()).interval, len(chosen))
 
 
 def _angles(record: Record) -> Evidence:
@@ -129,7 +130,7 @@ def _samples(record: Record, main: str = "one step") -> Evidence:
     }
     chosen = once if main == "one step" else many
     seeds = [row["seeds"] for row in record.rows("samples", method=main)]
-    return Evidence(values, (chosen["low"], chosen["high"]), min(seeds))
+    return Evidence(values, Interval(chosen["low"], chosen["high"], 0.95), min(seeds))
 
 
 def _equal(record: Record) -> Evidence:
@@ -197,7 +198,7 @@ def _first_gradient(record: Record) -> Evidence:
     else:  # two sizes have no residual: the spread is over seeds
         first, last = (np.log(each.relevant / each.background) for _, each in seeds.groupby("bits"))
         span = np.log(ratio.index[-1] / ratio.index[0])
-        growth = median((last.to_numpy() - first.to_numpy()) / span, seed=0)
+        growth = median((last.to_numpy() - first.to_numpy()) / span)
     values = {**values, "growth": growth.value, "growth_low": growth.low, "growth_high": growth.high}
     return Evidence(values, growth.interval, int(seeds.groupby("bits").size().min()))
 

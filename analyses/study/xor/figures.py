@@ -154,7 +154,7 @@ def which_bit(record: Record, words: Words) -> Figure:
     return effect_grid(
         patched.to_numpy(),
         rows=[f"head {letter}" for letter in patched.index],
-        columns=[CONTRAST_NAMES.get(name, name) for name in patched.columns],
+        columns=[CONTRAST_NAMES.get(str(name), str(name)) for name in patched.columns],
         limit=1.0,
         unit="share of the gap restored",
         **text,

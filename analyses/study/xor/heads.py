@@ -27,7 +27,7 @@ from headlab.models.hooked import HookedTransformer
 from headlab.models.task import Contrast
 from headlab.models.xor.architecture import from_model, to_model
 from headlab.models.xor.constructed import limit
-from headlab.models.xor.descent import Rule, descend
+from headlab.models.xor.descent import DescentRule, descend
 from headlab.models.xor.ensemble import default_width, draw, step_size
 from headlab.models.xor.runs import Method, train
 from headlab.models.xor.task import XorTask
@@ -146,7 +146,7 @@ def _spine(bits: int, seed: int) -> tuple[np.ndarray, list[dict[str, Any]]]:
     task = XorTask(bits, (bits // 5, bits - bits // 3))
     width = default_width(bits)
     models = draw(task, width=width, seeds=range(seed, seed + 16))
-    after = descend(models, Rule("plain", step_size(task, width)), 1).final
+    after = descend(models, DescentRule("plain", step_size(task, width)), 1).final
     row = int(after.placement().one_to_one.int().argmax())
     weights = after.attention()[row].numpy()
     order = np.argsort([weights[head].argmax() for head in (0, 1)])  # head A has the first target

@@ -11,7 +11,7 @@ from headlab.analyses.query_alignment import align_ensemble
 from headlab.analyses.study.frame import Work
 from headlab.analyses.study.record import Measured, Table
 from headlab.models.attention_maps import ATTENTION_MAPS
-from headlab.models.xor.descent import Rule, descend, population_objective, step
+from headlab.models.xor.descent import DescentRule, descend, population_objective, step
 from headlab.models.xor.ensemble import Ensemble, draw
 from headlab.models.xor.task import XorTask
 
@@ -40,7 +40,7 @@ def _one(config: Mapping[str, Any], start: str, kind: str) -> tuple[dict[str, An
     _, gradient = population_objective(models)
     once = []
     for size in config["sizes"]:
-        after = models.with_queries(step(models, Rule("plain", size), gradient))
+        after = models.with_queries(step(models, DescentRule("plain", size), gradient))
         once.append((size, _alignment(after), after.loss().numpy()))
     once_size, aligned, loss = max(once, key=lambda row: (np.median(row[1]), -row[0]))
     many = []
@@ -48,7 +48,7 @@ def _one(config: Mapping[str, Any], start: str, kind: str) -> tuple[dict[str, An
         try:
             descent = descend(
                 models.select(range(config["few"])),
-                Rule("plain", size),
+                DescentRule("plain", size),
                 config["steps"],
                 record=lambda number: number & (number - 1) == 0,
             )

@@ -14,7 +14,7 @@ from headlab.analyses.study.record import Measured, Table
 from headlab.models.attention_maps import ATTENTION_MAPS
 from headlab.models.xor import feedforward
 from headlab.models.xor.architecture import QUERIES, to_model
-from headlab.models.xor.descent import Rule, descend, population_objective
+from headlab.models.xor.descent import DescentRule, descend, population_objective
 from headlab.models.xor.ensemble import Ensemble, default_kappa, draw, step_size
 from headlab.models.xor.runs import Method
 from headlab.models.xor.task import XorTask
@@ -98,7 +98,7 @@ def one_step(
     kappa = default_kappa(task, width) if kappa is None else kappa
     parts: dict[str, list[np.ndarray]] = {}
     for models in _batches(task, width, seeds, start):
-        done = descend(models, Rule("plain", step_size(task, width, kappa)), 1)
+        done = descend(models, DescentRule("plain", step_size(task, width, kappa)), 1)
         placed = done.final.placement()
         measured = {
             "one_to_one": placed.one_to_one,
@@ -141,7 +141,7 @@ def angles(config: Config, work: Work) -> Measured:
     rows = []
     for cell in config["cells"]:
         task, seeds = XorTask(cell["bits"]), range(config["seed"], config["seed"] + cell["seeds"])
-        rule = Rule("plain", step_size(task, cell["width"]))
+        rule = DescentRule("plain", step_size(task, cell["width"]))
         for angle in config["angles"]:
             together = one_to_one = 0
             for models in _batches(task, cell["width"], seeds, "orthogonal"):

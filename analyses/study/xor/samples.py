@@ -14,7 +14,7 @@ from headlab.analyses.study.frame import Work
 from headlab.analyses.study.record import Measured, Table
 from headlab.interp.errors import RequestError
 from headlab.interp.statistics import Estimate, slope
-from headlab.models.xor.descent import Rule, descend, step
+from headlab.models.xor.descent import DescentRule, descend, step
 from headlab.models.xor.ensemble import draw, step_size
 from headlab.models.xor.samples import draw_samples, gradients_by_sample_count, sample_objective
 from headlab.models.xor.task import XorTask
@@ -93,7 +93,7 @@ def one_step_curve(
     """One large step on the first n samples, for every n of `counts`, from the antisymmetric start."""
     task = XorTask(bits)
     models = draw(task, width=width, seeds=tuple(seeds), dtype=torch.float32)
-    rule = Rule("plain", step_size(task, width))
+    rule = DescentRule("plain", step_size(task, width))
     rows = []
     for _, gradient in gradients_by_sample_count(models, list(counts), seed=data_seed):
         placed = models.with_queries(step(models, rule, gradient)).placement()
@@ -121,7 +121,9 @@ def many_step_curve(
         rows = []
         for count in counts:
             objective = sample_objective(draw_samples(models, count, seed=data_seed))
-            done = descend(models, Rule("normalised", length), steps, objective=objective, record=lambda number: False)
+            done = descend(
+                models, DescentRule("normalised", length), steps, objective=objective, record=lambda number: False
+            )
             placed = done.final.placement()
             rows.append((placed.one_to_one.numpy(), placed.on_support.numpy()))
         right.append(np.stack([row[0] for row in rows], axis=1))

@@ -16,7 +16,7 @@ import torch
 
 from headlab.analyses.study.frame import Work
 from headlab.analyses.study.record import Measured, Table
-from headlab.models.xor.descent import Rule, population_objective, step
+from headlab.models.xor.descent import DescentRule, population_objective, step
 from headlab.models.xor.ensemble import draw, step_size
 from headlab.models.xor.task import XorTask
 
@@ -46,7 +46,7 @@ def measure(bits: int, width: int, seed: int) -> Scale:
     models = draw(task, width=width, seeds=(seed,))
     drawn = time.process_time()
     _, gradient = population_objective(models)
-    after = models.with_queries(step(models, Rule("plain", step_size(task, width)), gradient))
+    after = models.with_queries(step(models, DescentRule("plain", step_size(task, width)), gradient))
     stepped = time.process_time()
     unit = 1 if sys.platform == "darwin" else 1024
     return Scale(

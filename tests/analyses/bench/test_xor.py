@@ -1,14 +1,14 @@
 """The benchmark's records, on a small case: what is compared is equal as far as it says."""
 
-from headlab.analyses.bench.xor import Case, measure
+from headlab.analyses.bench.xor import XorCase, measure
 from headlab.analyses.study.xor.scale import measure as one_step
 
 
 def test_brute_force_agrees_and_sampling_keeps_its_error():
-    exact = measure(Case(12, None), 1)
+    exact = measure(XorCase(12, None), 1)
     assert exact["max_difference"] < 1e-12
     assert exact["peer"] == "all 2^12 inputs"
-    sampled = measure(Case(16, 0.2), 1)
+    sampled = measure(XorCase(16, 0.2), 1)
     assert 0.05 < sampled["max_difference"] < 0.4
     for case in (exact, sampled):
         assert set(case["ratio"]) == {"min", "median", "max"}

@@ -47,11 +47,11 @@ def tiny_source(asked: list[int] | None = None) -> Source:
 
 
 def made_up(plan: Plan, accuracy, *, source: str = "made", held: float = 0.4) -> Found:
-    """accuracy(family, length, heads) is the mean of the seeds, which lie .01 apart."""
+    """accuracy(family, length, heads) is the mean of the seeds, which lie .01 apart, more for more heads."""
     cells = []
     for cell in plan.cells():
         middle = accuracy(cell.family, cell.length, cell.heads)
-        values = tuple(min(1.0, middle + 0.01 * (k - 1)) for k in range(plan.seeds))
+        values = tuple(min(1.0, middle + 0.01 * (1 + cell.heads / 50) * (k - 1)) for k in range(plan.seeds))
         cells.append(Measured(cell, tuple(range(plan.seeds)), values, (held,) * plan.seeds, values, values, 100, 60.0))
     baseline = dict.fromkeys(plan.sizes, (0.5, 0.45)) if plan.kind == "passages" else {}
     return Found(plan, source, {}, cells, baseline)

@@ -4,8 +4,11 @@ import builtins
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -106,3 +109,24 @@ def test_a_killed_worker_process_is_told_from_an_error():
         assert engine.apart(_die_over, 3) == 3
         with pytest.raises(WorkersLost):
             engine.apart(_die_over, 1)
+
+
+def test_a_file_called_like_a_module_of_python_harms_no_worker(tmp_path):
+    (tmp_path / "signal.py").write_text("raise SystemExit('this is not the signal of Python')")
+    program = """
+from headlab.analyses.sweep.engines import opened
+from operator import neg
+if __name__ == "__main__":
+    with opened("loky", workers=2) as engine:
+        print(sorted(engine.results(neg, [(1,), (2,), (3,)])), engine.apart(neg, 4))
+"""
+    root = str(Path(engines.__file__).resolve().parents[2])
+    ran = subprocess.run(
+        [sys.executable, "-P", "-c", program],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": root},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ran.stdout == "[-3, -2, -1] -4\n", ran.stderr

@@ -147,14 +147,15 @@ def test_the_small_version_of_a_ready_sweep_runs_and_is_shown(capsys, tmp_path, 
     assert found["done"] == found["runs"] == found["new"]
     assert sum(row["seeds"] for row in found["table"]) == found["runs"]
     for row in found["table"]:
-        assert row["interval"][0] <= row["median"] <= row["interval"][1]
+        interval = row["interval"]
+        assert interval is None or interval[0] <= row["median"] <= interval[1]
         assert row["success_interval"][0] <= row["success"] <= row["success_interval"][1]
     status, shown = ask(capsys, name, "--small", "--plot", "--out", tmp_path)
     assert status == 0
     assert "new" not in shown
     assert shown["table"] == found["table"]
     picture = (tmp_path / "plot.svg").read_text(encoding="utf-8")
-    assert "95 %" in picture or "95 %" in (tmp_path / "plot.html").read_text(encoding="utf-8")
+    assert "interval" in picture or "interval" in (tmp_path / "plot.html").read_text(encoding="utf-8")
     option, first, second = {
         "xor-success": ("width", 4, 16),
         "retrieval-error": ("heads", 1, 3),
@@ -165,7 +166,7 @@ def test_the_small_version_of_a_ready_sweep_runs_and_is_shown(capsys, tmp_path, 
     whole = compared["comparison"][-1]
     assert whole["pairs"] == found["runs"] / 2
     assert 0 < whole["p_value"] <= 1
-    assert whole["interval"][0] <= whole["difference"] <= whole["interval"][1]
+    assert whole["interval"] is None or whole["interval"][0] <= whole["difference"] <= whole["interval"][1]
     assert main(["sweep", name, "--small", "--table", "--out", str(tmp_path)]) == 0
     assert f"{found['done']} of {found['runs']} runs done, 0 failed" in capsys.readouterr().out
     if name == "retrieval-error":
@@ -194,7 +195,7 @@ def test_failures_set_the_status(capsys, tmp_path):
         (["xor-success", "--engine", "dask"], "give its address, --address tcp://HOST:8786"),
         (["xor-success", "--address", "h:1"], "an address belongs to --engine dask or --engine ray"),
         (["xor-success", "--engine", "dask", "--address", "127.0.0.1:1"], "no dask cluster answers at '127.0.0.1:1'"),
-        (["xor-success", "--engine", "dask", "--address", "nonsense"], "is no address of a dask cluster"),
+        (["xor-success", "--engine", "dask", "--address", "nonsense"], "is not an address of a dask cluster"),
     ],
 )
 def test_a_wrong_request_is_one_line_and_status_2(capsys, tmp_path, arguments, said):

@@ -147,3 +147,42 @@ def test_failed_runs_are_forgotten_to_be_tried_again(tmp_path):
         assert store.missing(UNIT) == [0, 1]
         assert store.missing(OTHER) == []
         assert store.claim(UNIT)
+
+
+DEEP = "[" * 200_000
+
+
+@pytest.mark.parametrize("content", ["null", "[1, 2]", "7", '{"a": 1, "b": null}', DEEP, "{", ""])
+def test_claims_that_are_not_claims_stop_nobody(tmp_path, content):
+    (tmp_path / "claims.json").write_text(content)
+    with Store(tmp_path) as store:
+        assert store.claim(UNIT)
+        assert len(store.add(UNIT, rows(UNIT))) == 3
+
+
+def test_a_claim_that_names_a_file_elsewhere_touches_nothing(tmp_path):
+    folder, victim = tmp_path / "sweep", tmp_path / "thesis.txt"
+    victim.write_text("years of work")
+    folder.mkdir()
+    (folder / "claims.json").write_text(json.dumps({UNIT.key: "../../thesis.txt"}))
+    with Store(folder) as store:
+        assert store.claim(UNIT)
+    assert victim.read_text() == "years of work"
+
+
+@pytest.mark.parametrize("line", ["null", "7", DEEP, '{"key": 1}', "\udcff\udcfe", '{"sum": null}'])
+def test_foreign_lines_are_moved_away_and_the_sweep_goes_on(tmp_path, line):
+    with Store(tmp_path) as store:
+        store.add(UNIT, rows(UNIT))
+    content = (line + "\n").encode(errors="surrogateescape")
+    path = tmp_path / "results.jsonl"
+    path.write_bytes(content + path.read_bytes() + content)
+    (tmp_path / "notes.txt").write_text("a foreign file")
+    with Store(tmp_path) as store:
+        assert store.damaged == 2
+        assert store.missing(UNIT) == []
+        with path.open("ab") as file:  # another process, or a hand, writes while the sweep runs
+            file.write(content)
+        store.refresh()
+        assert len(store.rows) == 3
+    assert (tmp_path / "damaged.jsonl").read_bytes() == 2 * content

@@ -236,6 +236,46 @@ def test_foreign_parts_are_outside():
         potential(model, task)
 
 
+def test_what_acts_beside_the_weights_is_outside_and_named():
+    task = EspTask(read_graph("cycle:4"))
+
+    right = task.examples().targets[:, 0]
+
+    def answer(residual, hook):
+        """Whatever the weights are, what is read is the right vertex."""
+        residual = torch.zeros_like(residual)
+        residual[torch.arange(len(right)), -1, right] = 1.0
+        return residual
+
+    def fresh():
+        return build(plan(task, d_model=8), dtype="float64")
+
+    model = fresh()
+    with torch.no_grad():
+        model.unembed.W_U.copy_(torch.eye(8, task.n + 3))
+    model.blocks[0].hook_resid_post.add_perma_hook(answer)
+    assert evaluate(model, task).errors == 0  # below the theorem's bound of 1
+    with pytest.raises(ValueError, match=r"blocks\.0\.hook_resid_post: a hook"):
+        potential(model, task)
+    found = certify(model, task)
+    assert not found.in_class
+    assert found.reason.startswith("blocks.0.hook_resid_post: a hook")
+    assert (found.errors, found.error_bound, found.holds) == (0, None, None)
+
+    patched = fresh()
+    patched.blocks[0].attn.forward = lambda *inputs, **more: inputs[0]
+    assert outside(patched) == ["blocks.0.attn: its forward was replaced, and the theorem speaks of weights alone"]
+
+    replaced = fresh()
+
+    class Peek(torch.nn.Module):
+        def forward(self, tokens, *more):
+            return torch.zeros(*tokens.shape, 8, dtype=torch.float64)
+
+    replaced.pos_embed = Peek()
+    assert outside(replaced) == ["pos_embed: Peek has a forward of its own that the theorem does not know"]
+
+
 def test_a_trained_layer_norm_model_beyond_the_bound_is_outside_and_its_bias_is_the_reason():
     task = EspTask(read_graph("complete:5"))
     bound = 1 - 10 / 40
@@ -308,7 +348,7 @@ def test_every_cycle_holds_a_violated_arc_that_is_really_lost():
         certify(construct(EspTask(read_graph("cycle:4")), "one-head").model, EspTask(read_graph("cycle:4"))).violated(
             [0, 2]
         )
-    with pytest.raises(ValueError, match="a self-loop is no constraint"):
+    with pytest.raises(ValueError, match="a self-loop is not a constraint"):
         found.violated([1])
     with pytest.raises(ValueError, match="outside the theorem's class"):
         certify(construct(task, "two-head").model, task).violated([0, 1])

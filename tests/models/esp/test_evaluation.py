@@ -57,5 +57,5 @@ def test_what_does_not_fit_is_refused():
         evaluate(model, EspTask(TASK.graph, induction=True))
     with torch.no_grad():
         model.embed.W_E[0, 0] = torch.nan
-    with pytest.raises(ValueError, match="not finite"):
+    with pytest.raises(ValueError, match="hold NaN or infinity"):
         evaluate(model, TASK)

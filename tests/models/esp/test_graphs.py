@@ -3,6 +3,7 @@
 import json
 
 import networkx as nx
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -43,7 +44,10 @@ def test_generators():
         ("complete:8:2", "write complete:N"),
         ("complete:1", "asks for 1 vertices"),
         ("complete:-3", "asks for -3 vertices"),
-        ("complete:99999", "more than the 2000000"),
+        ("complete:99999", r"99999 vertices and up to 9999700002 arcs: .* about 1.05e\+04 GB, .* the limit is 2 GB"),
+        ("cycle:30000000", r"about 4.32e\+07 GB"),
+        ("tournament:7000", "the limit is 2 GB, which --memory raises"),
+        ("random:7000:0.001", "about 2.4 GB"),
         ("cycle:0", "asks for 0 vertices"),
         ("random:10", "write random:N:P"),
         ("random:10:x:0", "write random:N:P"),
@@ -148,3 +152,20 @@ def test_cycle_is_a_cycle_and_none_only_for_dags(made):
     else:
         assert len(set(cycle)) == len(cycle) >= 2
         assert all((u, cycle[(k + 1) % len(cycle)]) in arcs for k, u in enumerate(cycle))
+
+
+def test_the_limit_on_memory_can_be_raised(tmp_path):
+    assert read_graph("cycle:7000", memory=3).n == 7000
+    path = tmp_path / "wide.txt"
+    path.write_text("\n".join(f"{k} {k + 1}" for k in range(20_000)))
+    with pytest.raises(ValueError, match=r"20001 vertices and up to 20000 arcs: .* about 19\.2 GB"):
+        read_graph(path)
+    assert read_graph(path, memory=20).n == 20_001
+    with pytest.raises(ValueError, match="0 MB, more than the 0 MB that are read"):
+        read_graph(path, memory=0.001)
+
+
+def test_random_graphs_are_what_they_were():
+    drawn = np.random.default_rng(3).random((6, 6)) < 0.4
+    expected = tuple((u, v) for u in range(6) for v in range(6) if u != v and drawn[u, v])
+    assert read_graph("random:6:0.4:3").arcs == expected

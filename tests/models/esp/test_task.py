@@ -159,3 +159,10 @@ def test_options_take_a_specification_too():
     assert EspTask.from_options({"graph": "cycle:4"}) == EspTask(read_graph("cycle:4"))
     with pytest.raises(ValueError, match="undirected"):
         EspTask.from_options({"graph": nx.path_graph(3)})
+
+
+def test_vertices_called_like_a_selector_are_told_apart():
+    graph = Digraph("numbers", ("0", "1", "2"), ((0, 1), (1, 2)))
+    assert EspTask(graph).vocabulary == ("0", "1", "2", "[1]", "[2]", "[#]")
+    assert EspTask(Digraph("hash", ("#", "[1]"), ((0, 1),))).vocabulary == ("#", "[1]", "[[1]]", "[[2]]", "[[#]]")
+    assert EspTask(Digraph("plain", ("a", "b"), ((0, 1),))).vocabulary == ("a", "b", "1", "2", "#")

@@ -1,14 +1,17 @@
 """Where pictures lie: small files of the public formats, written here, and what is said of files that are missing."""
 
 import builtins
+import contextlib
 import io
 import tarfile
 import zipfile
+import zlib
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from headlab.interp.errors import RequestError
 from headlab.models.images.archives import CLASSES, shelf
 
 
@@ -85,7 +88,7 @@ def test_a_missing_batch_is_named(tmp_path):
 def test_a_cut_off_batch_is_named(tmp_path):
     binary(tmp_path / "data")
     (tmp_path / "data" / "data_batch_2.bin").write_bytes(records(1)[:-1])
-    with pytest.raises(ValueError, match=r"data_batch_2\.bin .* no whole number"):
+    with pytest.raises(ValueError, match=r"data_batch_2\.bin .* not a whole number"):
         shelf(tmp_path / "data")
 
 
@@ -123,7 +126,7 @@ def test_a_folder_without_a_split_or_a_class_names_it(tmp_path):
 def test_what_is_no_picture_or_not_square_is_named(tmp_path):
     folder = class_folders(tmp_path / "pictures")
     (folder / "train" / "cat" / "0.png").write_bytes(b"no picture")
-    with pytest.raises(ValueError, match=r"train/cat/0\.png .* no picture that can be read"):
+    with pytest.raises(ValueError, match=r"train/cat/0\.png .* not a picture that can be read"):
         shelf(folder).draw(4, 2)
     (folder / "train" / "cat" / "0.png").write_bytes(png(0, (4, 6)))
     with pytest.raises(ValueError, match=r"train/cat/0\.png .* 6 x 4: pictures must be square"):
@@ -153,3 +156,49 @@ def test_a_missing_library_is_one_sentence(tmp_path, monkeypatch, missing, place
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ValueError, match=said):
         shelf(place or folder).draw(4, 2)
+
+
+def zipped(path, folder):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for each in sorted(folder.rglob("*.png")):
+            archive.write(each, each.relative_to(folder).as_posix())
+    return path.read_bytes()
+
+
+def test_damaged_archives_are_one_sentence(tmp_path):
+    folder = class_folders(tmp_path / "pictures")
+    path = tmp_path / "p.zip"
+    whole = zipped(path, folder)
+    rng = np.random.default_rng(0)
+    for _ in range(150):
+        content = bytearray(whole)
+        for at in rng.integers(0, len(content), size=3):
+            content[at] = rng.integers(256)
+        path.write_bytes(content[: rng.integers(len(content) // 2, len(content) + 1)])
+        with contextlib.suppress(RequestError):  # some damage changes a colour and nothing else
+            shelf(path).draw(4, 4)
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match=r"^[^\n]*(is damaged|is neither)[^\n]*$"):
+        shelf(path)
+
+
+def test_a_cut_off_tar_is_one_sentence(tmp_path):
+    source = binary(tmp_path / "cifar-10-batches-bin")
+    path = tmp_path / "c.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        archive.add(source, source.name)
+    whole = path.read_bytes()
+    for length in (len(whole) // 4, len(whole) // 2):
+        path.write_bytes(whole[:length])
+        with pytest.raises(ValueError, match=r"is damaged|is neither"):
+            shelf(path)
+
+
+def test_pictures_that_claim_to_be_huge_are_refused_before_they_are_unpacked(tmp_path):
+    folder = class_folders(tmp_path / "pictures")
+    small = bytearray(png(0))
+    small[16:24] = (60_000).to_bytes(4, "big") * 2
+    small[29:33] = zlib.crc32(small[12:29]).to_bytes(4, "big")
+    (folder / "train" / "cat" / "0.png").write_bytes(small)
+    with pytest.raises(ValueError, match=r"0\.png in '.*' is (60000 x 60000|not a picture)"):
+        shelf(folder).draw(4, 4)

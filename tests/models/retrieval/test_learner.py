@@ -12,7 +12,7 @@ from headlab.models.retrieval.architecture import architecture, start
 from headlab.models.retrieval.evaluation import evaluate
 from headlab.models.retrieval.family import nearest_points, sum_of_maxima
 from headlab.models.retrieval.learner import RetrievalLearner, draw_data, prefixes
-from headlab.models.retrieval.recipes import Trained, one_at_a_time, recipe, train
+from headlab.models.retrieval.recipes import TrainedModels, one_at_a_time, recipe, train
 from headlab.models.retrieval.runs import train_and_save
 from headlab.models.retrieval.task import RetrievalTask
 from headlab.models.training import fit
@@ -89,7 +89,7 @@ def test_other_architectures_train_one_after_the_other(family, layers: int) -> N
         data=data,
         progress=lambda step, steps: seen.append((step, steps)),
     )
-    assert isinstance(made, Trained)
+    assert isinstance(made, TrainedModels)
     assert len(made.models) == len(made.runs) == len(made.nmse) == 2
     assert seen[-1] == (6, 6)
     answers = run(made.models[1], data.validation)[:, -1, 0].detach()

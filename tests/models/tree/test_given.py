@@ -69,3 +69,15 @@ def test_a_broken_file_is_one_sentence(tmp_path, name, text):
 def test_a_missing_file():
     with pytest.raises(FileNotFoundError, match="no tree file"):
         read("/nowhere/tree.json")
+
+
+def test_a_byte_order_mark_is_not_part_of_the_root(tmp_path):
+    graph = nx.DiGraph([("root", "a"), ("root", "b")])
+    nx.write_gml(graph, tmp_path / "t.gml")
+    nx.write_graphml(graph, tmp_path / "t.graphml")
+    (tmp_path / "t.txt").write_text("root a\nroot b\n")
+    (tmp_path / "t.json").write_text(json.dumps(nx.node_link_data(graph, edges="edges")))
+    (tmp_path / "lists.json").write_text('{"root": ["a", "b"]}')
+    for path in sorted(tmp_path.iterdir()):
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+        assert read(path).names == ("root", "a", "b")

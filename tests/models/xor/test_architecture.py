@@ -7,7 +7,7 @@ from headlab.interp.model import activations, run
 from headlab.models.attention_maps import ATTENTION_MAPS
 from headlab.models.hooked import build
 from headlab.models.xor.architecture import QUERIES, architecture, feedforward_architecture, from_model, to_model
-from headlab.models.xor.descent import Rule, population_objective, step
+from headlab.models.xor.descent import DescentRule, population_objective, step
 from headlab.models.xor.ensemble import Ensemble, draw, step_size
 from headlab.models.xor.task import XorTask
 
@@ -43,7 +43,7 @@ def test_one_step_in_the_transformer_is_one_step_of_the_closed_form() -> None:
     models = draw(task, width=16, seeds=(1,))
     eta = step_size(task, 16)
     _, gradient = population_objective(models)
-    after = models.with_queries(step(models, Rule("plain", eta), gradient))
+    after = models.with_queries(step(models, DescentRule("plain", eta), gradient))
     model = to_model(models)
     examples = task.examples()
     with torch.enable_grad():

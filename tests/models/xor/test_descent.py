@@ -3,14 +3,14 @@
 import pytest
 import torch
 
-from headlab.models.xor.descent import Rule, descend, population_objective, step
+from headlab.models.xor.descent import DescentRule, descend, population_objective, step
 from headlab.models.xor.ensemble import Ensemble, Placement, default_width, draw, step_size
 from headlab.models.xor.task import XorTask
 
 
 def one_step(models: Ensemble, size: float | None = None) -> Ensemble:
     size = step_size(models.task, models.width) if size is None else size
-    return descend(models, Rule("plain", size), 1).final
+    return descend(models, DescentRule("plain", size), 1).final
 
 
 def test_starts_are_what_they_say_and_move_no_global_generator() -> None:
@@ -94,7 +94,7 @@ def test_other_attention_maps_do_not_concentrate_in_one_step(kind: str) -> None:
     models = draw(XorTask(64), width=32, seeds=range(20), kind=kind)
     _, gradient = population_objective(models)
     for exponent in range(-4, 9):
-        moved = models.with_queries(step(models, Rule("plain", 10.0**exponent), gradient))
+        moved = models.with_queries(step(models, DescentRule("plain", 10.0**exponent), gradient))
         assert float(moved.attention().abs().div(moved.attention().abs().sum(-1, keepdim=True)).max()) < 0.3
         assert float(moved.loss().median()) > 0.9
 
@@ -105,7 +105,7 @@ def test_normalised_steps_learn_k_parity_one_to_one_where_one_step_does_not(head
     models = draw(task, width=default_width(64), seeds=range(10), start="independent")
     once = one_step(models).placement()
     assert float(once.one_to_one.float().mean()) <= 0.5
-    after = descend(models, Rule("normalised", 0.5), 150, record=lambda number: False)
+    after = descend(models, DescentRule("normalised", 0.5), 150, record=lambda number: False)
     assert after.steps == (0, 150)
     assert bool(after.final.placement().one_to_one.all())
     assert float(after.final.loss().max()) < 1e-6
@@ -113,7 +113,7 @@ def test_normalised_steps_learn_k_parity_one_to_one_where_one_step_does_not(head
 
 def test_in_turn_moves_one_head_a_step() -> None:
     models = draw(XorTask(64, (1, 2, 3)), width=25, seeds=range(4), start="independent")
-    record = descend(models, Rule("in-turn", 2.0), 4)
+    record = descend(models, DescentRule("in-turn", 2.0), 4)
     moved = (record.queries[1:] != record.queries[:-1]).any(-1).all(1)
     assert moved.tolist() == [[True, False, False], [False, True, False], [False, False, True], [True, False, False]]
     assert torch.allclose((record.queries[1] - record.queries[0])[:, 0].norm(dim=-1), torch.tensor(2.0).double())
@@ -121,7 +121,7 @@ def test_in_turn_moves_one_head_a_step() -> None:
 
 def test_a_descent_records_its_way() -> None:
     models = draw(XorTask(40), width=20, seeds=range(3))
-    rule = Rule("plain", step_size(models.task, 20, 2.0))
+    rule = DescentRule("plain", step_size(models.task, 20, 2.0))
     full = descend(models, rule, 6)
     assert full.steps == tuple(range(7))
     assert torch.equal(full.queries[0], models.queries)
@@ -136,7 +136,7 @@ def test_a_descent_records_its_way() -> None:
 
 def test_a_head_without_a_gradient_stays() -> None:
     models = draw(XorTask(10), width=6, seeds=(0,))
-    still = step(models, Rule("normalised", 1.0), torch.zeros_like(models.queries))
+    still = step(models, DescentRule("normalised", 1.0), torch.zeros_like(models.queries))
     assert torch.equal(still, models.queries)
 
 
@@ -147,10 +147,10 @@ def test_overflow_is_named_and_nan_never_leaves() -> None:
     assert bool(torch.isfinite(largest.loss()).all())
     _, gradient = population_objective(models)
     with pytest.raises(ValueError, match=r"step of size 1e\+308 overflows float64 at step 3"):
-        step(models, Rule("plain", 1e308), gradient * 1e4, number=3)
+        step(models, DescentRule("plain", 1e308), gradient * 1e4, number=3)
     linear = draw(task, width=8, seeds=range(2), kind="linear")
     with pytest.raises(ValueError, match=r"loss overflows after \d steps of size 1000"):
-        descend(linear, Rule("plain", 1e3), 50)
+        descend(linear, DescentRule("plain", 1e3), 50)
     single = draw(task, width=8, seeds=range(2), dtype=torch.float32)
     with pytest.raises(ValueError, match="overflows float32"):
         one_step(single, 1e39)
@@ -159,7 +159,7 @@ def test_overflow_is_named_and_nan_never_leaves() -> None:
             one_step(models, size)
     broken = models.with_queries(models.queries * float("nan"))
     with pytest.raises(ValueError, match="overflows"):
-        descend(broken, Rule("plain", 1.0), 1)
+        descend(broken, DescentRule("plain", 1.0), 1)
 
 
 def test_bad_requests_are_named() -> None:
@@ -175,4 +175,4 @@ def test_bad_requests_are_named() -> None:
     with pytest.raises(KeyError, match="choose one of antisymmetric"):
         draw(task, width=3, seeds=(0,), start="random")
     with pytest.raises(ValueError, match="cannot be negative"):
-        descend(models, Rule(), -1)
+        descend(models, DescentRule(), -1)

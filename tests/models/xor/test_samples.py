@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from headlab.models.xor.descent import Rule, descend, population_objective, step
+from headlab.models.xor.descent import DescentRule, descend, population_objective, step
 from headlab.models.xor.ensemble import draw, step_size
 from headlab.models.xor.samples import draw_samples, gradients_by_sample_count, sample_objective, signs
 from headlab.models.xor.task import XorTask
@@ -58,7 +58,7 @@ def test_the_sample_gradient_tends_to_the_population_gradient() -> None:
 def test_many_samples_succeed_where_few_fail() -> None:
     task = XorTask(32)
     models = draw(task, width=21, seeds=range(30))
-    rule = Rule("plain", step_size(task, 21))
+    rule = DescentRule("plain", step_size(task, 21))
     shares = [
         float(models.with_queries(step(models, rule, gradient)).placement().one_to_one.float().mean())
         for _, gradient in gradients_by_sample_count(models, [64, 64 * 1024])
@@ -66,7 +66,7 @@ def test_many_samples_succeed_where_few_fail() -> None:
     assert shares[0] < 0.2 < 0.7 < shares[1]
     data = draw_samples(models, 16 * 32)
     assert data.shape == (30, 512, 32)
-    small_steps = descend(models, Rule("normalised", 0.5), 150, objective=sample_objective(data)).final
+    small_steps = descend(models, DescentRule("normalised", 0.5), 150, objective=sample_objective(data)).final
     assert float(small_steps.placement().one_to_one.float().mean()) > 0.9
     assert float(small_steps.loss().median()) < 1e-3  # the population loss: nothing of the sample was merely learned
 

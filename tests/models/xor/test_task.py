@@ -110,8 +110,8 @@ def test_options_make_an_equal_task(bits: int, picks: list[int], data: int) -> N
         (0, (), "at least 2 bits"),
         (5, (), "no targets"),
         (5, (1, 1), "target 1 is named twice"),
-        (5, (0, 5), "target 5 is no position: positions count from 0 to 4"),
-        (5, (-1, 2), "target -1 is no position"),
+        (5, (0, 5), "target 5 is not a position: positions count from 0 to 4"),
+        (5, (-1, 2), "target -1 is not a position"),
         (3, (0, 1, 2, 0), "4 targets among 3 bits"),
     ],
 )
