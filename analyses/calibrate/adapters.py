@@ -37,7 +37,7 @@ def from_hooks(score: Callable[[Any, Tensor, Callable[[Tensor], Tensor]], Mappin
         scores = {}
         for item in view.items:
             layer, head, *position = item  # type: ignore[misc]
-            value = found[f"blocks.{layer}.attn.hook_z"]
+            value = found[f"blocks.{layer}.attn.hook_z"].detach()
             own = value.abs().mean(0)
             scores[item] = float((own[position[0], head] if position else own[:, head]).sum())
         return scores

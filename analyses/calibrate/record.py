@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from importlib.metadata import version
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from scipy import stats
@@ -15,8 +16,9 @@ from headlab.analyses.calibrate.instruments import FEW_SEEDS
 from headlab.analyses.calibrate.ladder import NAMES
 from headlab.analyses.calibrate.protocol import APART, Calibration, Cell, calibrate_built_in
 from headlab.analyses.calibrate.summary import by_kind, mean_of
+from headlab.analyses.calibrate.tasks import SETTINGS
 from headlab.analyses.calibrate.trained import TRAINED
-from headlab.interp.statistics import mean
+from headlab.interp.statistics import mean, median
 
 SEEDS = 8
 FIGURES = ("auroc", "faithfulness", "recall", "contested")
@@ -38,11 +40,18 @@ def make_record(*, seeds: Sequence[int] = range(SEEDS), jobs: int = 1) -> dict[s
     return {
         "version": version("headlab"),
         "seeds": len(seeds),
+        "seeds_by_task": dict.fromkeys(SETTINGS, len(seeds)),
         "edges": tables(edges),
         "heads": tables(heads),
         "foretells": foretells(edges),
         "variables": measure_all(seeds=seeds, jobs=jobs),
     }
+
+
+def write_record(record: dict[str, Any], path: str | Path) -> None:
+    """Write a record as it ships: one row a line."""
+    text = json.dumps(record, ensure_ascii=False)
+    Path(path).write_text(text.replace('}, {"', '},\n{"') + "\n", encoding="utf-8")
 
 
 def tables(found: Calibration, reference: str = "exact") -> dict[str, Any]:
@@ -136,7 +145,7 @@ def foretells(found: Calibration) -> list[dict[str, Any]]:
             if len(ladder) > 2 and len(set(wild.values())) > 1 and len(set(ladder.values())) > 1:
                 values.append(float(stats.spearmanr(list(ladder.values()), list(wild.values())).statistic))
                 tasks.add(task)
-        estimate = mean(values) if len(values) > 1 else None
+        estimate = median(values) if len(values) > 1 else None
         rows.append(
             {
                 "kind": kind,
@@ -153,3 +162,9 @@ def foretells(found: Calibration) -> list[dict[str, Any]]:
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else float(f"{value:.4g}")
+
+
+if __name__ == "__main__":  # python -m headlab.analyses.calibrate.record FILE JOBS: makes the record anew
+    import sys
+
+    write_record(make_record(jobs=int(sys.argv[2])), sys.argv[1])

@@ -374,7 +374,11 @@ def measure_all(*, seeds: Sequence[int], jobs: int = 1) -> list[dict[str, Any]]:
     """The means over the first three seeds, one row per task, rung and method; `random` is the chance level."""
     work = [(task, seed) for seed in list(seeds)[:SEEDS] for task in PROBLEMS]
     parts = Parallel(n_jobs=jobs)(delayed(locate)(METHODS, tasks=(task,), seed=seed) for task, seed in work)
-    rows = [row for part in parts for row in part]
+    return averaged([row for part in parts for row in part])
+
+
+def averaged(rows: Sequence[Located]) -> list[dict[str, Any]]:
+    """The means over seeds, one row per task, rung and method."""
     found = []
     for key in dict.fromkeys((row.task, row.rung, row.method) for row in rows):
         own = [row for row in rows if (row.task, row.rung, row.method) == key]
