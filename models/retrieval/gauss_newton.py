@@ -23,7 +23,7 @@ from headlab.models.hooked import Architecture, HookedTransformer, build
 from headlab.models.recipe import Recipe
 from headlab.models.retrieval.family import Family
 from headlab.models.retrieval.learner import RetrievalData, draw_data
-from headlab.models.retrieval.recipes import Trained, train
+from headlab.models.retrieval.recipes import TrainedModels, train
 
 Weights = Mapping[str, Float[Tensor, "..."]]
 CHUNK = 250  # sequences whose Jacobian is held at once
@@ -59,7 +59,7 @@ class Iteration:
 
 
 @dataclass(frozen=True, eq=False)
-class GaussNewton(Trained):
+class GaussNewton(TrainedModels):
     """A training that ends with damped Gauss-Newton; runs are those of Adam, on short sequences.
 
     adam_nmse: of each seed after Adam, on short validation sequences. iterations: what each seed's steps reached.

@@ -82,23 +82,20 @@ def _two_heads_numpy(queries: np.ndarray, positions: np.ndarray, targets: tuple[
 def _two_heads(weights: Array, positions: Array, targets: tuple[int, ...], swapped: Any) -> tuple[Any, Array]:
     """The formula at the top of this module and its gradient, without a graph; arrays of torch or of NumPy.
 
-    With products of vectors entry by entry, g = dL/da = 2 |b|^2 a + 4 (a.b - a b) b - 2 (b_j e_i + b_i e_j). Through
-    softmax it becomes a (g - a.g), where a.g = 2 (L - 1) + 2 (a_i b_j + a_j b_i) needs no sum, and a (a.b - a b) b is
-    the same for both heads. dL/dtheta is that times the positions. swapped: an index that swaps two entries.
+    With products of vectors entry by entry, g = dL/da = 2 |b|^2 a + 4 (a.b - a b) b - 2 (b_j e_i + b_i e_j), which
+    softmax turns into a (g - a.g), and the positions into dL/dtheta. a.g = 2 (L - 1) + 2 (a_i b_j + a_j b_i) would need
+    no sum, but the difference g_i - a.g of a head that is saturated on i must be an exact 0: steps of a fixed length
+    follow whatever rounding leaves there. swapped: an index that swaps two entries.
     """
     i, j = targets
     a, b = weights[..., 0, :], weights[..., 1, :]
     gram = weights @ weights.swapaxes(-1, -2)
-    overlap, both = gram[..., 0, 1], a * b
-    straight, crossed = a[..., i] * b[..., j], a[..., j] * b[..., i]
-    right = 2 * (straight + crossed)
+    overlap, both, other = gram[..., 0, 1], a * b, weights[..., swapped, :]
+    right = 2 * (a[..., i] * b[..., j] + a[..., j] * b[..., i])
     squares = (both[..., None, :] @ both[..., None])[..., 0, 0]
     excess = gram[..., 0, 0] * gram[..., 1, 1] + 2 * overlap * overlap - 2 * squares - right  # L - 1
-    inner = (2 * excess + right)[..., None]
-    shared = 4 * (overlap[..., None] - both) * both
-    other = gram.diagonal(0, -2, -1)[..., swapped]
-    moved = (2 * other[..., None] * weights - inner[..., None]) * weights
-    moved += shared[..., None, :]
-    for head, at, share in ((0, i, straight), (0, j, crossed), (1, i, crossed), (1, j, straight)):
-        moved[..., head, at] -= 2 * share
-    return excess + 1, moved @ positions
+    slope = (4 * (overlap[..., None] - both))[..., None, :] * other
+    slope += 2 * gram.diagonal(0, -2, -1)[..., swapped][..., None] * weights
+    slope[..., i] -= 2 * other[..., j]
+    slope[..., j] -= 2 * other[..., i]
+    return excess + 1, (weights * (slope - (weights * slope).sum(-1)[..., None])) @ positions

@@ -97,7 +97,7 @@ def test_a_model_gives_its_ensemble_back(kind: str) -> None:
     assert torch.equal(back.queries, models.queries)
     assert torch.equal(back.positions, models.positions)
     assert back.kind == kind
-    with pytest.raises(ValueError, match="no attention model of 9 bits and 2 targets"):
+    with pytest.raises(ValueError, match="not an attention model of 9 bits and 2 targets"):
         from_model(to_model(models), XorTask(9))
 
 
