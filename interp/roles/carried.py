@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -78,7 +79,13 @@ def _recorders(
     if shift is not None:
         bias = bias + torch.einsum("m,hmd->hd", shift.detach().to(dtype), weights.W_V.to(dtype))
 
-    def pattern(activation: Tensor, hook: Any) -> None:
+    def keep(activation: Tensor, hook: Any, *, name: str) -> None:
+        held[name] = activation
+        if len(held) == len(names):  # a bridge fires hook_attn_scores after hook_pattern
+            measure(held["pattern"])
+            held.clear()
+
+    def measure(activation: Tensor) -> None:
         for queries, targets in masks:
             if queries.shape[1:] != activation.shape[2:3] or targets.shape[1:] != activation.shape[2:]:
                 raise RequestError(
@@ -103,15 +110,12 @@ def _recorders(
             example, query = queries[:, used].cpu().nonzero(as_tuple=True)
             found[role][layer].append(torch.stack([each[example, query] for each in (z(targets), read, whole)]))
         if layer == 0:
-            visible = visible_keys(model, held["scores"], activation).expand_as(activation)
+            visible = visible_keys(model, held["attn_scores"], activation).expand_as(activation)
             for role, (queries, targets) in enumerate(masks[:-2]):
                 example, query = queries.nonzero(as_tuple=True)
                 seen = visible[example, 0, query]
                 share = (seen & targets[example, query]).sum(-1).double() / seen.sum(-1).clamp(min=1)
                 shares[role].append(share.cpu())
 
-    prefix = f"blocks.{layer}.attn.hook_"
-    hooks: list[tuple[str, Hook]] = [(prefix + "v", lambda activation, hook: held.update(v=activation))]
-    if layer == 0:
-        hooks.append((prefix + "attn_scores", lambda activation, hook: held.update(scores=activation)))
-    return [*hooks, (prefix + "pattern", pattern)]
+    names = ("v", "attn_scores", "pattern") if layer == 0 else ("v", "pattern")
+    return [(f"blocks.{layer}.attn.hook_{name}", partial(keep, name=name)) for name in names]

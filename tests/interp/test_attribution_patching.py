@@ -22,8 +22,8 @@ def test_small_patches_have_the_effect_of_the_estimate(component):
         moved.embed.W_E.add_(1e-6 * torch.randn(7, 8, generator=torch.Generator().manual_seed(5), dtype=torch.float64))
 
     class Moved(Intervention):
-        def values(self, model, destination, run, **options):
-            return super().values(moved, destination, run, **options)
+        def values(self, model, destination, run, *masks, **options):
+            return super().values(moved, destination, run, *masks, **options)
 
         def drawn(self, destination, *masks, **options):
             return torch.arange(len(destination))
