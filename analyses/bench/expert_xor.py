@@ -27,4 +27,4 @@ def loss_and_gradient(
         slope[..., head, j] -= 2 * other[..., i]
     slope -= (slope * weights).sum(-1, keepdims=True)
     slope *= weights
-    return loss, slope @ positions
+    return np.asarray(loss), slope @ positions

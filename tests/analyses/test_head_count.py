@@ -146,8 +146,8 @@ def test_files_that_are_no_table(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"errors\.csv"):
         read_errors(tmp_path / "errors.csv")
     (tmp_path / "empty.csv").write_text("")
-    with pytest.raises(ValueError, match="no table that can be read"):
+    with pytest.raises(ValueError, match="not a table that can be read"):
         read_errors(tmp_path / "empty.csv")
     (tmp_path / "bad.parquet").write_bytes(b"nothing")
-    with pytest.raises(ValueError, match="no table that can be read"):
+    with pytest.raises(ValueError, match="not a table that can be read"):
         read_errors(tmp_path / "bad.parquet")

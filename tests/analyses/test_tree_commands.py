@@ -181,5 +181,6 @@ def test_options_make_the_plan_they_name():
 def test_generation_and_its_peer_write_the_same_tokens():
     found = measure(3, 2, pairs=2)
     assert found["max_difference"] == 0.0
-    assert found["work"]["ours"] == found["work"]["floor"]
+    # One fused product makes queries for the prompt too, which nobody asks: more arithmetic than the floor, less time.
+    assert found["work"]["floor"] <= found["work"]["ours"] <= 1.25 * found["work"]["floor"]
     assert found["ratio"]["min"] <= found["ratio"]["median"] <= found["ratio"]["max"]

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 
 import numpy as np
 import pytest
@@ -251,7 +252,12 @@ def test_a_quick_study_end_to_end(tmp_path, monkeypatch):
     monkeypatch.setattr(measure, "training", None)  # nothing is measured again
     again = study.run(options(tmp_path / "two", quick=True, record=tmp_path / "one"))
     assert again["claims"] == results["claims"]
-    assert (tmp_path / "two" / "index.html").read_text() == page
+    assert plain((tmp_path / "two" / "index.html").read_text()) == plain(page)
+
+
+def plain(page):
+    """A page without the numbers of its elements' ids, which count the figures that a process has drawn."""
+    return re.sub(r"\bhl\d+", "hl", page)
 
 
 def tiny(config):
