@@ -141,8 +141,8 @@ class _Cache:
         tables = cast("list[Any]", [getattr(model.embed, f"W_{slot}", None) for slot in "TAB"])
         self.table = None if tables[0] is None else torch.cat(tables)
         if self.table is not None:
-            first, second = len(tables[0]), len(tables[0]) + len(tables[1])
-            self.offsets = torch.tensor([0, first, second], device=self.device)
+            first, second, _ = (len(each) for each in tables)
+            self.offsets = torch.tensor([0, first, first + second], device=self.device)
 
     def embed(self, tokens: Int[Tensor, "example new *pair"]) -> Float[Tensor, "example*new model"]:
         """The residual stream before the first layer."""
