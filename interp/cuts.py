@@ -32,12 +32,12 @@ class _Cut:
     def of(cls, entries: Sequence[tuple[int, Edge]], device: torch.device) -> _Cut:
         targets = sorted({(cell, edge.position, edge.destination.head) for cell, edge in entries})
         row_of = {target: row for row, target in enumerate(targets)}
-        places: dict[Node, list[tuple[int, int, int]]] = defaultdict(list)
+        places: dict[Node, list[tuple[int, int, int | None]]] = defaultdict(list)
         for cell, edge in entries:
             row = row_of[(cell, edge.position, edge.destination.head)]
             places[edge.source].append((row, cell, edge.position))
 
-        def columns(rows: Sequence[tuple[int, int, int]]) -> tuple[Tensor, Tensor, Tensor]:
+        def columns(rows: Sequence[tuple[int, int | None, int | None]]) -> tuple[Tensor, Tensor, Tensor]:
             first, second, third = torch.tensor(rows, device=device).unbind(1)
             return first, second, third
 

@@ -38,7 +38,7 @@ def readers_of(nodes: Iterable[Node]) -> tuple[Reader, ...]:
     found: list[Reader] = []
     for node in nodes:
         if node.kind == "head":
-            found += [(node, port) for port in QKV]
+            found.extend((node, port) for port in QKV)
         elif node.kind == "mlp":
             found.append((node, "mlp"))
     return (*found, (END, "end"))
@@ -108,7 +108,7 @@ class EdgeTable(Sequence[Edge]):
         if len({edge.position is None for edge in edges}) > 1:
             raise RequestError("some edges have a position and some have none: give edges of one kind")
         nodes = tuple(dict.fromkeys(edge.source for edge in edges))
-        readers = tuple(dict.fromkeys((edge.destination, edge.port) for edge in edges))
+        readers: tuple[Reader, ...] = tuple(dict.fromkeys((edge.destination, edge.port) for edge in edges))
         node_row, reader_row = ({key: row for row, key in enumerate(keys)} for keys in (nodes, readers))
         source = np.array([node_row[edge.source] for edge in edges], dtype=np.int64)
         reader = np.array([reader_row[edge.destination, edge.port] for edge in edges], dtype=np.int64)

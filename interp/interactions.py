@@ -107,7 +107,7 @@ class InContext:
     effects: tuple[EdgeEffects, ...]
 
     @property
-    def edges(self) -> tuple[Edge, ...]:
+    def edges(self) -> Sequence[Edge]:
         """The edges."""
         return self.effects[0].edges
 

@@ -65,7 +65,7 @@ class Norm:
         inner = (inner - unit * (inner * unit).mean(-1, keepdim=True)) / scale
         return inner - inner.mean(-1, keepdim=True) if self.centres else inner
 
-    def folded(self, matrix: Float[Tensor, model * column]) -> Float[Tensor, model * column]:
+    def folded(self, matrix: Float[Tensor, " model *column"]) -> Float[Tensor, " model *column"]:
         """The matrix that acts on rows as norm at scale 1, then `matrix`, without the bias."""
         matrix, weight = precise(matrix, self.weight)
         matrix = weight.view(-1, *[1] * (matrix.ndim - 1)) * matrix

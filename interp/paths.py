@@ -83,7 +83,7 @@ class EdgeEffects:
         single = [each[0] if len(each) == 1 else None for each in self.sets]
         frame = pd.DataFrame(
             {
-                "edges": [", ".join(map(str, self.sets[i])) for i in row],
+                "edges": [", ".join(map(str, self.sets[int(i)])) for i in row],
                 "source": [str(edge.source) if (edge := single[i]) else None for i in row],
                 "destination": [str(edge.destination) if (edge := single[i]) else None for i in row],
                 "port": [edge.port if (edge := single[i]) else None for i in row],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -91,7 +92,7 @@ def recovery(
 
 
 def rank(
-    scores: Mapping[Hashable, float],
+    scores: Mapping[Any, float],
     truth: Collection[Hashable],
     *,
     contested: Collection[Hashable] = (),

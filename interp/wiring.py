@@ -107,7 +107,7 @@ class Wiring:
             return edge.position in read
         causal = self.model.cfg.attention_dir == "causal"
         later = edge.port in ("k", "v") or edge.destination.layer + 1 < len(self.weights)
-        return any(edge.position == to or (later and (not causal or edge.position < to)) for to in read)
+        return any(edge.position == to or (later and (not causal or cast("int", edge.position) < to)) for to in read)
 
     def check(self, edges: Iterable[Edge], *, whole: bool = False) -> None:
         """Raise UnknownName for an edge that this model does not have, saying what it lacks; OutOfRange for a position,

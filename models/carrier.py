@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import cast
 
 import torch
 from jaxtyping import Float
@@ -77,7 +78,9 @@ def with_carrier(
 
 def read_later(edges: Iterable[Edge]) -> set[Edge]:
     """The edges where the last position, which alone asks and is read, stands one later, behind a padding."""
-    return {replace(edge, position=edge.position + 1) if edge.port in ("q", "end") else edge for edge in edges}
+    return {
+        replace(edge, position=cast("int", edge.position) + 1) if edge.port in ("q", "end") else edge for edge in edges
+    }
 
 
 def carrier_edges(at: int, read: Mapping[int, tuple[int, ...]], *, query: tuple[int, ...] = ()) -> set[Edge]:

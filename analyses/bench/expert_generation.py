@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import torch
 from jaxtyping import Int
 from torch import Tensor
@@ -16,7 +18,7 @@ def generate(
     model: HookedTransformer, task: TreeTask, prompts: Int[Tensor, "example position 3"], steps: int
 ) -> Int[Tensor, "example step"]:
     """Greedy labels of a one-layer model on pair tokens, with a cache of the size that is needed."""
-    attention, embed, unembed = model.blocks[0].attn, model.embed, model.unembed
+    attention, embed, unembed = model.blocks[0].attn, cast("Any", model.embed), model.unembed
     heads, d_model, width = attention.W_Q.shape
     scale = model.cfg.attn_scale if model.cfg.use_attn_scale else 1.0
     into = torch.cat(

@@ -15,7 +15,7 @@ to be installed: names are `Resid Start`, `A0.1` (a head), `MLP 0` for sources, 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor
 
@@ -74,4 +74,4 @@ def auto_circuit_name(edge: Edge) -> Named:
             return f"MLP {each.layer}"
         return "Resid End" if each == END else "Resid Start"
 
-    return node(edge.source), node(edge.destination, edge.port), edge.position
+    return node(edge.source), node(edge.destination, edge.port), cast("int", edge.position)

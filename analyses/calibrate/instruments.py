@@ -30,7 +30,7 @@ def _options(view: View) -> dict[str, Any]:
     return {"edges": view.edges, "read": view.read}
 
 
-def _arguments(view: View) -> tuple[Any, ...]:
+def _arguments(view: View) -> tuple[Any, Any, Any, Any]:
     return view.model, view.inputs, view.metric, view.put
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 from joblib import Parallel, delayed
@@ -160,6 +160,7 @@ def calibrate(
     parts = Parallel(n_jobs=jobs)(
         one(methods, task, chosen, seed, level, limit, details, progress if jobs == 1 else None) for task, seed in work
     )
+    parts = cast("list[tuple[list[Cell], Kept]]", parts)
     cells = tuple(cell for part, _ in parts for cell in part)
     return Calibration(cells, level, {key: rows for _, kept in parts for key, rows in kept.items()})
 
@@ -175,6 +176,7 @@ def calibrate_built_in(
     """The built-in instruments on the ladder: each on the cells that `instruments.methods_for` names."""
     work = [(task, seed) for seed in seeds for task in (tasks or SETTINGS)]
     parts = Parallel(n_jobs=jobs)(delayed(_one)(None, t, rungs, s, level, 10 * LIMIT, False, None) for t, s in work)
+    parts = cast("list[tuple[list[Cell], Kept]]", parts)
     return Calibration(tuple(cell for part, _ in parts for cell in part), level)
 
 
@@ -229,7 +231,13 @@ def _cells(
     put = rung.interventions[kind]
     view = View(rung.model, rung.inputs, rung.metric, rung.read, put, level, items, certificate.edges, heads, seed)
     head = {"task": rung.task, "rung": rung.name, "kind": kind, "seed": seed, "level": level}
-    common = {**head, "state": certificate.state, "gap": certificate.gap, "true": len(true), "items": len(items)}
+    common: dict[str, Any] = {
+        **head,
+        "state": certificate.state,
+        "gap": certificate.gap,
+        "true": len(true),
+        "items": len(items),
+    }
     answers = {name: ask(method, view, limit=limit) for name, method in methods.items()} if certificate.holds else {}
     good = {name: answer for name, answer in answers.items() if answer.scores}
     sets = [_top(answer.scores, items, contested, len(true), seed) | contested for answer in good.values()]
@@ -242,7 +250,7 @@ def _cells(
             cells.append(Cell(**common, method=name))
             continue
         answer = answers[name]
-        cost = {"seconds": answer.seconds, "forward": answer.forward, "backward": answer.backward}
+        cost: dict[str, Any] = {"seconds": answer.seconds, "forward": answer.forward, "backward": answer.backward}
         if name not in good:
             cells.append(Cell(**common, method=name, problem=answer.problem, **cost))
             continue
@@ -266,7 +274,7 @@ def _cell(
     found: Recovery,
     share: float | None,
     whole: float | None,
-    cost: Mapping[str, float],
+    cost: Mapping[str, Any],
     true: frozenset[Item],
     contested: frozenset[Item],
     exact: Mapping[Any, float],

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from scipy import stats
 
@@ -143,7 +143,8 @@ def foretells(found: Calibration) -> list[dict[str, Any]]:
                 if rungs is not None and own is not None:
                     ladder[method], wild[method] = rungs, own
             if len(ladder) > 2 and len(set(wild.values())) > 1 and len(set(ladder.values())) > 1:
-                values.append(float(stats.spearmanr(list(ladder.values()), list(wild.values())).statistic))
+                correlation = cast("Any", stats.spearmanr(list(ladder.values()), list(wild.values())))
+                values.append(float(correlation.statistic))
                 tasks.add(task)
         estimate = median(values) if len(values) > 1 else None
         rows.append(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -253,7 +253,7 @@ def _set_up(problem: _Problem, rung: str, seed: int) -> tuple[Variable, Tensor, 
         return value
 
     def run(rows: Tensor, vectors: Tensor) -> Tensor:
-        hooks = [(problem.hook, partial(put, vectors=vectors))]
+        hooks: list[Any] = [(problem.hook, partial(put, vectors=vectors))]
         return model.run_with_hooks(problem.inputs[rows], fwd_hooks=hooks)[:, problem.read]
 
     def loss(output: Tensor, rows: Tensor, others: Tensor) -> Tensor:
@@ -374,6 +374,7 @@ def measure_all(*, seeds: Sequence[int], jobs: int = 1) -> list[dict[str, Any]]:
     """The means over the first three seeds, one row per task, rung and method; `random` is the chance level."""
     work = [(task, seed) for seed in list(seeds)[:SEEDS] for task in PROBLEMS]
     parts = Parallel(n_jobs=jobs)(delayed(locate)(METHODS, tasks=(task,), seed=seed) for task, seed in work)
+    parts = cast("list[list[Located]]", parts)
     return averaged([row for part in parts for row in part])
 
 

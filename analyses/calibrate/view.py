@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import torch
 from torch import Tensor
@@ -78,7 +78,7 @@ def item_of(level: str, edge: Edge) -> Item | None:
     if edge.source.kind != "head":
         return None
     head = (edge.source.layer, edge.source.head)
-    return head if level == "heads" else (*head, edge.position)
+    return head if level == "heads" else (*head, cast("int", edge.position))
 
 
 def item_name(item: Any) -> str:

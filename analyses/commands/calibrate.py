@@ -6,7 +6,7 @@ import importlib.util
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from headlab.analyses.calibrate.instruments import BUILT_IN
 from headlab.analyses.calibrate.ladder import NAMES
@@ -113,7 +113,7 @@ def load_method(text: str, level: str) -> tuple[str, Method]:
     method = getattr(module, function)
     if not callable(method):
         raise RequestError(f"'{function}' in {path} is no function: a method takes a view and gives scores")
-    return function, method
+    return function, cast("Method", method)
 
 
 def show(result: dict[str, Any]) -> None:

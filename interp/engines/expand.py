@@ -165,7 +165,7 @@ def one_cell(
 ) -> Float[Tensor, "example read vocabulary"]:
     """The logits at `read` with one cell written: a plain run of a model that is nothing but a HookedTransformer."""
     mask = cells.edits(layer, torch.tensor([cell]))
-    hooks = [(hook_name(cells.component, layer), partial(_write, new=cells.after(layer), mask=mask))]
+    hooks: list[Pair] = [(hook_name(cells.component, layer), partial(_write, new=cells.after(layer), mask=mask))]
     if plain_unembed(model):
         hooks.append((hook_name("resid_post", int(model.cfg.n_layers) - 1), lambda residual, hook: residual[:, read]))
         return run(model, inputs, hooks)

@@ -70,7 +70,7 @@ def train_and_save(
         trained = train_second_order(task.family, architecture, plan, seeds, **common)
     else:
         trained = train(task.family, architecture, plan, seeds, grow=grow, folder=folder, **common)
-    recipe = plan.to_json() | summary(architecture) | {"examples": examples, "data_seed": data_seed, "grow": grow}
+    recipe = plan.to_json() | dict(summary(architecture)) | {"examples": examples, "data_seed": data_seed, "grow": grow}
     if isinstance(trained, GaussNewton):
         recipe |= {"optimiser": optimiser, "stages": [asdict(stage) for stage in trained.stages]}
     results = []

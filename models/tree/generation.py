@@ -5,6 +5,7 @@ sequence.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -112,10 +113,10 @@ def agreement(model: HookedTransformer, task: TreeTask, examples: Examples) -> A
 
 def _next_token(
     label: Int[np.ndarray, " example"],
-    shown: Int[np.ndarray, example * pair],
+    shown: Int[np.ndarray, " example *pair"],
     forward: Bool[np.ndarray, " example"],
     task: TreeTask,
-) -> Int[np.ndarray, example * pair]:
+) -> Int[np.ndarray, " example *pair"]:
     """What an emitted label becomes: (BACK, label, previous label) in the first stage, then (FWD, label, NUL)."""
     if task.form == "plain":
         return label
@@ -137,11 +138,11 @@ class _Cache:
         shape = (len(self.layers), 2, examples, self.heads, size, self.width)
         self.kept = torch.zeros(shape, dtype=model.cfg.dtype, device=self.device).unbind()
         self.W_U, self.b_U = model.unembed.W_U.detach(), model.unembed.b_U.detach()
-        tables = [getattr(model.embed, f"W_{slot}", None) for slot in "TAB"]
+        tables = cast("list[Any]", [getattr(model.embed, f"W_{slot}", None) for slot in "TAB"])
         self.table = None if tables[0] is None else torch.cat(tables)
         if self.table is not None:
-            first, second = len(tables[0]), len(tables[0]) + len(tables[1])
-            self.offsets = torch.tensor([0, first, second], device=self.device)
+            first, second, _ = (len(each) for each in tables)
+            self.offsets = torch.tensor([0, first, first + second], device=self.device)
 
     def embed(self, tokens: Int[Tensor, "example new *pair"]) -> Float[Tensor, "example*new model"]:
         """The residual stream before the first layer."""

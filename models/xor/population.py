@@ -7,7 +7,7 @@ L = |a|^2 |b|^2 + 2 (a.b)^2 - 2 sum a^2 b^2 - 2 (a_i b_j + a_j b_i) + 1 (Han and
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -94,7 +94,7 @@ def _two_heads(weights: Array, positions: Array, targets: tuple[int, ...], swapp
     right = 2 * (a[..., i] * b[..., j] + a[..., j] * b[..., i])
     squares = (both[..., None, :] @ both[..., None])[..., 0, 0]
     excess = gram[..., 0, 0] * gram[..., 1, 1] + 2 * overlap * overlap - 2 * squares - right  # L - 1
-    slope = (4 * (overlap[..., None] - both))[..., None, :] * other
+    slope = cast("Any", (4 * (overlap[..., None] - both))[..., None, :] * other)
     slope += 2 * gram.diagonal(0, -2, -1)[..., swapped][..., None] * weights
     slope[..., i] -= 2 * other[..., j]
     slope[..., j] -= 2 * other[..., i]

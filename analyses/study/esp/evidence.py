@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from math import log2
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -236,7 +236,7 @@ def _order(record: Record) -> Evidence:
 
 
 def _edges(record: Record) -> Evidence:
-    frame = record.table("edges")
+    frame = cast("Any", record.table("edges"))
     saturated = frame[(frame.noise == 0) & (frame.sink >= SATURATED_FROM)]
     eap, noisy = saturated[saturated.method == "eap"], frame[(frame.noise > 0) & (frame.method == "eap")]
     values = {

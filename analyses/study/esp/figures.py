@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -188,12 +188,12 @@ def matrices(record: Record, words: Words) -> Figure:
 
 def curves(record: Record, words: Words) -> Figure:
     """Accuracy of two heads and of the best one-head method over training, and the two-head specialisation."""
-    table = record.table("curves")
+    table = cast("Any", record.table("curves"))
     two, one = table[table.way == "two-heads"], table[table.way == words.values["graph"]["best_way"]]
     phases, rule = phases_of(record)
 
     def curve(own: pd.DataFrame, column: str, scale: float, **more: Any) -> Curve:
-        each = own.groupby("step")[column].agg(["median", "min", "max"]) * scale
+        each = cast("pd.DataFrame", own.groupby("step")[column].agg(["median", "min", "max"]) * scale)
         return Curve(
             each.index.to_list(),
             each["median"].to_numpy(),

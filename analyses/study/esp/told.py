@@ -110,5 +110,5 @@ def phases_of(record: Record) -> tuple[list[Phase], dict[str, Any] | None]:
 
 
 def _first(values: pd.Series, level: float) -> int | None:
-    reached = values.index[values >= level]
+    reached = values.index[(values >= level).to_numpy()]
     return int(reached[0]) if len(reached) else None

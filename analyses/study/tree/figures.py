@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -215,7 +215,7 @@ def circuits(record: Record, words: Words) -> Figure:
 def length(record: Record, words: Words) -> Figure:
     """Models trained at depth 5 on trees of other depths."""
     table = record.table("lengths", job="forward-h2-d5")
-    groups = {int(depth): each.path_accuracy.to_numpy() for depth, each in table.groupby("depth")}
+    groups = {int(cast("int", depth)): each.path_accuracy.to_numpy() for depth, each in table.groupby("depth")}
     lowest = 100 * table.path_accuracy.min()
     mean = min(float(each.mean()) for each in groups.values())
     return curve_chart(

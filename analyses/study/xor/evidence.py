@@ -200,7 +200,7 @@ def _first_gradient(record: Record) -> Evidence:
         span = np.log(ratio.index[-1] / ratio.index[0])
         growth = median((last.to_numpy() - first.to_numpy()) / span)
     values = {**values, "growth": growth.value, "growth_low": growth.low, "growth_high": growth.high}
-    return Evidence(values, growth.interval, int(seeds.groupby("bits").size().min()))
+    return Evidence(values, growth.interval, int(seeds.groupby("bits").size().to_numpy().min()))
 
 
 SAMPLED = ("samples-one-step", "samples-many-steps", "samples-wide", "samples-by-width")
