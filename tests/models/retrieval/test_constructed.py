@@ -85,7 +85,7 @@ def test_four_maxima_at_beta_1000(length: int) -> None:
     assert found.max_error <= found.bound  # type: ignore[operator]
     assert evaluate(construct(task, dtype="float32").model, task, count=128).nmse <= 1e-8
     used = score(made.model, task.roles(count=128 if length == 128 else 1024))
-    # near ties split the attention: among 128 tokens minima hardly vary, so that a tie's loss is a share of the variance
+    # near ties split the attention: minima of 128 tokens hardly vary, so a tie costs a share of the variance
     assert (used.usage.diagonal() >= 0.93).all()
     assert np.median(used.usage.diagonal()) >= 0.99
     sharp = score(construct(task, beta=1e6, dtype="float64").model, task.roles(count=128))
