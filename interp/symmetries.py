@@ -138,7 +138,7 @@ def shift_logits(model: Model, size: float, *, seed: int = 0) -> Model:
 
 
 @contextmanager
-def _changed(model: Model, seed: int) -> Iterator[tuple[Any, torch.Generator]]:
+def _changed(model: HookedModel, seed: int) -> Iterator[tuple[Any, torch.Generator]]:
     with torch.no_grad():
         yield copy.deepcopy(model), torch.Generator().manual_seed(seed)
 
@@ -146,7 +146,7 @@ def _changed(model: Model, seed: int) -> Iterator[tuple[Any, torch.Generator]]:
 def _fold(norm: Any, readers: list[tuple[Tensor, Tensor]]) -> None:
     for weight, bias in readers:
         if hasattr(norm, "b"):
-            bias += torch.tensordot(norm.b, weight, ([0], [-2]))
+            bias += norm.b @ weight
         weight *= norm.w[:, None]
     norm.w.fill_(1.0)
     if hasattr(norm, "b"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,7 +60,7 @@ def chance(
     listed = range(seeds) if isinstance(seeds, int) else seeds
     levels: dict[str, statistics.Chance] = {}
     for name, source in sources.items():
-        drawn = map(source, listed) if callable(source) else source
+        drawn: Iterable[Any] = map(source, listed) if callable(source) else source
         values = [score(model, roles).value for model in drawn]
         if not values:
             raise RequestError(f"the chance level needs at least one model from '{name}'")
