@@ -14,8 +14,7 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
 from headlab.interp.errors import RequestError
-from headlab.interp.model import Hook, HookedModel, head_weights, run, untouched
-from headlab.interp.model import visible_keys as model_visible_keys
+from headlab.interp.model import Hook, HookedModel, head_weights, run, untouched, visible_keys
 
 
 @dataclass(frozen=True)
@@ -36,11 +35,6 @@ class Movement:
     def chance(self) -> Float[np.ndarray, "query head"]:
         """The share that comes from the targets when a head moves evenly from all it sees: targets / visible."""
         return self.targets / np.maximum(self.visible, 1)
-
-
-def visible_keys(scores: Float[Tensor, "*any key"]) -> Bool[Tensor, "*any key"]:
-    """Which keys a query can see, from the scores before the softmax: masked ones hold -inf or the lowest number."""
-    return scores > torch.finfo(scores.dtype).min / 2
 
 
 MOST_WEIGHTS = 2**20  # attention weights of one layer at once: 4 MiB in float32, which caches hold
@@ -103,7 +97,7 @@ def _recorders(
     def measure(v: Tensor, attn_scores: Tensor, pattern: Tensor) -> None:
         values = repeat(v, "e key kv rank -> e key (kv group) rank", group=writer.shape[0] // v.shape[2])
         size = torch.einsum("hrd,ekhd->ekhr", writer, values.to(writer.dtype)).norm(dim=-1)
-        visible = model_visible_keys(model, attn_scores, pattern)
+        visible = visible_keys(model, attn_scores, pattern)
         for (queries, targets), out in zip(masks, rows, strict=True):
             _check(queries, targets, pattern)
             example, query = queries.nonzero(as_tuple=True)
